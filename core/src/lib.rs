@@ -1,0 +1,24 @@
+//! CorgiPile's two-level shuffle, the SGD trainer and the model value, in pure Rust.
+//!
+//! This crate knows nothing of PostgreSQL: no symbol of the server is linked, no pointer of the
+//! server is seen. Everything here may run on the read thread (see `exchange`).
+//!
+//! Words: a *block* is a run of pages, the *buffer* holds the tuples of several blocks, a *tuple*
+//! is one training example, an *epoch* is one pass over all blocks.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod blocks;
+pub mod error;
+pub mod exchange;
+pub mod labels;
+pub mod loss;
+pub mod model;
+pub mod params;
+pub mod permute;
+pub mod trainer;
+pub mod tuples;
+pub mod weights;
+
+pub use error::{Error, Result};

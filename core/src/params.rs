@@ -1,0 +1,310 @@
+//! Training options as users write them, unchecked, and the checked parameters that can be run.
+//!
+//! An option that is unknown, of another type, out of range or not meant for the loss is an error
+//! that names it and lists what is valid, before anything is read.
+
+use crate::loss::Loss;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The order in which tuples are visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shuffle {
+    /// Blocks in random order, tuples shuffled in the buffer.
+    Corgipile,
+    /// Blocks in random order, tuples in table order.
+    BlockOnly,
+    /// Blocks in table order, tuples shuffled in the buffer.
+    TupleOnly,
+    /// Table order.
+    None,
+}
+
+impl Shuffle {
+    /// All of them, as listed to users.
+    pub const ALL: [Shuffle; 4] = [Shuffle::Corgipile, Shuffle::BlockOnly, Shuffle::TupleOnly, Shuffle::None];
+
+    /// The name in options and EXPLAIN.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shuffle::Corgipile => "corgipile",
+            Shuffle::BlockOnly => "block_only",
+            Shuffle::TupleOnly => "tuple_only",
+            Shuffle::None => "none",
+        }
+    }
+
+    /// Whether blocks are read in random order.
+    pub fn blocks(self) -> bool {
+        matches!(self, Shuffle::Corgipile | Shuffle::BlockOnly)
+    }
+
+    /// Whether tuples are shuffled inside the buffer.
+    pub fn tuples(self) -> bool {
+        matches!(self, Shuffle::Corgipile | Shuffle::TupleOnly)
+    }
+}
+
+/// What to do with a row whose target or features are NULL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNull {
+    /// Stop with an error that names column and row.
+    Error,
+    /// Leave the row out, and count it.
+    Skip,
+}
+
+/// Checked parameters of one training.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// The loss; `None`: from the target.
+    pub loss: Option<Loss>,
+    /// λ of λ/2·‖w‖² beside the mean loss; the intercept is not penalised.
+    pub l2_reg: f64,
+    /// η₀, the rate of the first epoch.
+    pub learning_rate: f64,
+    /// The rate of epoch e (from 0) is η₀ · decay^e.
+    pub decay: f64,
+    /// Most passes over the table.
+    pub max_epochs: u32,
+    /// Stop when five epochs in a row improve the best loss by less than this part of it; 0: never.
+    pub tolerance: f64,
+    /// Stop after the epoch in which this many seconds are reached; 0: never.
+    pub max_seconds: f64,
+    /// Tuples whose gradients are averaged in a step.
+    pub batch_size: u32,
+    /// Decides every random order.
+    pub seed: i64,
+    /// Whether there is an intercept.
+    pub fit_intercept: bool,
+    /// The order of visits.
+    pub shuffle: Shuffle,
+    /// Rows with NULL.
+    pub on_null: OnNull,
+    /// Bytes of a block; `None`: chosen.
+    pub block_size: Option<usize>,
+    /// Bytes of a buffer; `None`: chosen.
+    pub buffer_size: Option<usize>,
+    /// A message for each epoch.
+    pub verbose: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            loss: None,
+            l2_reg: 1e-4,
+            learning_rate: 0.01,
+            decay: 0.95,
+            max_epochs: 20,
+            tolerance: 1e-3,
+            max_seconds: 0.0,
+            batch_size: 1,
+            seed: 1,
+            fit_intercept: true,
+            shuffle: Shuffle::Corgipile,
+            on_null: OnNull::Error,
+            block_size: None,
+            buffer_size: None,
+            verbose: false,
+        }
+    }
+}
+
+/// Every option's name, in the order of `train_sgd`'s arguments.
+pub const OPTIONS: [&str; 16] = [
+    "loss",
+    "l2_reg",
+    "learning_rate",
+    "schedule",
+    "decay",
+    "max_epochs",
+    "tolerance",
+    "max_seconds",
+    "batch_size",
+    "seed",
+    "fit_intercept",
+    "on_null",
+    "shuffle",
+    "block_size",
+    "buffer_size",
+    "verbose",
+];
+
+fn bad(name: &'static str, value: &Value, expected: impl Into<String>) -> Error {
+    let value = match value {
+        Value::String(s) => format!("\"{s}\""),
+        other => other.to_string(),
+    };
+    Error::BadOption { name, value, expected: expected.into() }
+}
+
+fn number(name: &'static str, value: &Value, min: f64, max: f64, expected: &str) -> Result<f64> {
+    match value.as_f64() {
+        Some(x) if x >= min && x <= max => Ok(x),
+        _ => Err(bad(name, value, expected)),
+    }
+}
+
+fn integer(name: &'static str, value: &Value, min: i64, max: i64) -> Result<i64> {
+    match value.as_i64() {
+        Some(i) if i >= min && i <= max => Ok(i),
+        _ => Err(bad(name, value, format!("an integer from {min} to {max}"))),
+    }
+}
+
+fn boolean(name: &'static str, value: &Value) -> Result<bool> {
+    value.as_bool().ok_or_else(|| bad(name, value, "true or false"))
+}
+
+fn choice<T: Copy>(name: &'static str, value: &Value, all: &[(&str, T)]) -> Result<T> {
+    let found = value.as_str().and_then(|s| all.iter().find(|(name, _)| *name == s));
+    found.map(|(_, item)| *item).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        bad(name, value, format!("one of {}", names.join(", ")))
+    })
+}
+
+/// Reads "10MB", "64 kB", "auto" (`None`).
+pub fn memory_size(name: &'static str, text: &str) -> Result<Option<usize>> {
+    let error = || Error::BadOption {
+        name,
+        value: format!("\"{text}\""),
+        expected: "'auto' or a size with its unit (B, kB, MB, GB), from 8kB to 1024GB".into(),
+    };
+    let trimmed = text.trim();
+    if trimmed == "auto" {
+        return Ok(None);
+    }
+    let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (count, unit) = trimmed.split_at(digits);
+    let unit: usize = match unit.trim() {
+        "B" => 1,
+        "kB" => 1 << 10,
+        "MB" => 1 << 20,
+        "GB" => 1 << 30,
+        _ => return Err(error()),
+    };
+    let bytes = count.parse::<usize>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(error)?;
+    if (8192..=1 << 40).contains(&bytes) { Ok(Some(bytes)) } else { Err(error()) }
+}
+
+impl Params {
+    /// Checks options given as a JSON object; NULL means the default.
+    pub fn from_json(options: &Value) -> Result<Self> {
+        let mut params = Self::default();
+        let Value::Object(map) = options else {
+            return Err(Error::BadOption {
+                name: "options",
+                value: options.to_string(),
+                expected: "a JSON object".into(),
+            });
+        };
+        for (key, value) in map {
+            let Some(name) = OPTIONS.iter().find(|name| *name == key) else {
+                return Err(Error::UnknownOption { name: key.clone(), valid: OPTIONS.join(", ") });
+            };
+            if !value.is_null() {
+                params.set(name, value)?;
+            }
+        }
+        Ok(params)
+    }
+
+    fn set(&mut self, name: &'static str, value: &Value) -> Result<()> {
+        const LARGE: f64 = 1e30;
+        match name {
+            "loss" => {
+                let names: Vec<&str> = Loss::ALL.iter().map(|l| l.name()).collect();
+                let found = value.as_str().and_then(Loss::by_name);
+                self.loss = Some(found.ok_or_else(|| bad(name, value, format!("one of {}", names.join(", "))))?);
+            }
+            "l2_reg" => self.l2_reg = number(name, value, 0.0, LARGE, "a number, 0 or larger")?,
+            "learning_rate" => {
+                self.learning_rate = number(name, value, f64::MIN_POSITIVE, LARGE, "a number larger than 0")?;
+            }
+            "schedule" => choice(name, value, &[("exponential", ())])?,
+            "decay" => {
+                self.decay = number(name, value, f64::MIN_POSITIVE, 1.0, "a number larger than 0, at most 1")?;
+            }
+            "max_epochs" => self.max_epochs = integer(name, value, 1, 1_000_000)? as u32,
+            "tolerance" => self.tolerance = number(name, value, 0.0, LARGE, "a number, 0 or larger")?,
+            "max_seconds" => self.max_seconds = number(name, value, 0.0, LARGE, "a number of seconds, 0 or larger")?,
+            "batch_size" => self.batch_size = integer(name, value, 1, 1 << 20)? as u32,
+            "seed" => self.seed = integer(name, value, i64::MIN, i64::MAX)?,
+            "fit_intercept" => self.fit_intercept = boolean(name, value)?,
+            "on_null" => self.on_null = choice(name, value, &[("error", OnNull::Error), ("skip", OnNull::Skip)])?,
+            "shuffle" => self.shuffle = choice(name, value, &Shuffle::ALL.map(|s| (s.name(), s)))?,
+            "block_size" | "buffer_size" => {
+                let text = value.as_str().ok_or_else(|| {
+                    bad(name, value, "'auto' or a size with its unit (B, kB, MB, GB), from 8kB to 1024GB")
+                })?;
+                let size = memory_size(name, text)?;
+                if name == "block_size" { self.block_size = size } else { self.buffer_size = size }
+            }
+            "verbose" => self.verbose = boolean(name, value)?,
+            _ => return Err(Error::UnknownOption { name: name.into(), valid: OPTIONS.join(", ") }),
+        }
+        Ok(())
+    }
+
+    /// The rate of an epoch (from 0): the paper's exponential schedule.
+    pub fn rate(&self, epoch: u32) -> f64 {
+        self.learning_rate * self.decay.powi(epoch.min(i32::MAX as u32) as i32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn options_are_read() {
+        let params = Params::from_json(&json!({
+            "loss": "svm", "l2_reg": 0, "max_epochs": 3, "block_size": "64kB", "buffer_size": "auto",
+            "seed": -7, "shuffle": "none", "decay": null, "schedule": "exponential"
+        }))
+        .expect("valid");
+        assert_eq!(params.loss, Some(Loss::Hinge));
+        assert_eq!((params.block_size, params.buffer_size), (Some(65536), None));
+        assert_eq!((params.max_epochs, params.seed, params.decay), (3, -7, 0.95));
+    }
+
+    #[test]
+    fn unknown_and_bad_options_say_what_is_valid() {
+        let error = Params::from_json(&json!({"epochs": 3})).expect_err("unknown");
+        assert!(matches!(&error, Error::UnknownOption { valid, .. } if valid.contains("max_epochs")));
+        for (options, word) in [
+            (json!({"max_epochs": 0}), "from 1"),
+            (json!({"max_epochs": 2.5}), "integer"),
+            (json!({"learning_rate": 0}), "larger than 0"),
+            (json!({"learning_rate": "fast"}), "number"),
+            (json!({"decay": 1.5}), "at most 1"),
+            (json!({"loss": "poisson"}), "hinge"),
+            (json!({"shuffle": "random"}), "corgipile"),
+            (json!({"block_size": "10"}), "unit"),
+            (json!({"block_size": 10}), "unit"),
+            (json!({"buffer_size": "1kB"}), "8kB"),
+            (json!({"schedule": "inverse"}), "exponential"),
+            (json!({"verbose": 1}), "true or false"),
+            (json!([1]), "JSON object"),
+        ] {
+            match Params::from_json(&options) {
+                Err(Error::BadOption { expected, .. }) => assert!(expected.contains(word), "{expected}"),
+                other => panic!("{options}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn rate_decays_exponentially() {
+        let params = Params { learning_rate: 0.1, decay: 0.5, ..Params::default() };
+        assert_eq!(params.rate(0), 0.1);
+        assert_eq!(params.rate(3), 0.0125);
+        assert_eq!(params.rate(u32::MAX), 0.0);
+    }
+}

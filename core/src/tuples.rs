@@ -1,0 +1,367 @@
+//! The columnar arena that holds the decoded tuples of a buffer: dense (one row-major matrix) or
+//! sparse (CSR), f32, with the labels beside. Shuffling permutes a `u32` index; tuples never move.
+//!
+//! Storage is grown by fallible allocation only, and kept from fill to fill. It is handed out as
+//! plain slices so that the filling side can write into it without a call per tuple.
+
+use crate::permute::{Stream, generator, shuffle};
+use crate::{Error, Result};
+use ndarray::ArrayView2;
+
+/// Shape of the features.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Density {
+    /// Every tuple has this many features.
+    Dense(usize),
+    /// Indices and values.
+    Sparse,
+}
+
+/// The features of one tuple.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Features<'a> {
+    /// One value per feature.
+    Dense(&'a [f32]),
+    /// Zero-based strictly increasing indices, and as many values.
+    Sparse(&'a [u32], &'a [f32]),
+}
+
+/// Bytes that a tuple costs beside its features: label and index entry.
+const OVERHEAD: usize = 8;
+
+/// One buffer: tuples in the order they were read, and a shuffled index over them.
+#[derive(Debug)]
+pub struct TupleBuffer {
+    density: Density,
+    /// Soft limit in bytes; one more tuple is always let in when the buffer is empty.
+    limit: usize,
+    rows: usize,
+    values: Vec<f32>,
+    labels: Vec<f32>,
+    /// Sparse: feature numbers, beside `values`.
+    indices: Vec<u32>,
+    /// Sparse: end of each row in `values`.
+    ends: Vec<usize>,
+    order: Vec<u32>,
+    max_features: usize,
+}
+
+/// Storage of a buffer as slices of equal meaning; rows from `rows` on are free to be written.
+#[derive(Debug)]
+pub struct Storage<'a> {
+    /// Rows already in use.
+    pub rows: usize,
+    /// Values in use (sparse only; dense uses rows × dims).
+    pub used: usize,
+    /// Feature values.
+    pub values: &'a mut [f32],
+    /// Feature numbers (sparse).
+    pub indices: &'a mut [u32],
+    /// Ends of rows in `values` (sparse).
+    pub ends: &'a mut [usize],
+    /// Labels, one a row.
+    pub labels: &'a mut [f32],
+}
+
+/// Grows a vector to `len` elements, all of them readable, without ever aborting.
+fn grow<T: Copy + Default>(vec: &mut Vec<T>, len: usize, purpose: &'static str) -> Result<()> {
+    if len > vec.len() {
+        vec.try_reserve_exact(len - vec.len())
+            .map_err(|_| Error::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()), purpose })?;
+        vec.resize(len, T::default());
+    }
+    Ok(())
+}
+
+impl TupleBuffer {
+    /// An empty buffer of at most about `limit` bytes.
+    pub fn new(density: Density, limit: usize) -> Self {
+        Self {
+            density,
+            limit,
+            rows: 0,
+            values: Vec::new(),
+            labels: Vec::new(),
+            indices: Vec::new(),
+            ends: Vec::new(),
+            order: Vec::new(),
+            max_features: match density {
+                Density::Dense(dims) => dims,
+                Density::Sparse => 0,
+            },
+        }
+    }
+
+    /// The shape.
+    pub fn density(&self) -> Density {
+        self.density
+    }
+
+    /// Tuples held.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether no tuple is held.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The number of features needed to hold any tuple seen so far.
+    pub fn max_features(&self) -> usize {
+        self.max_features
+    }
+
+    /// Feature values stored, zeros of sparse tuples not counted.
+    pub fn stored_values(&self) -> usize {
+        match self.density {
+            Density::Dense(dims) => self.rows * dims,
+            Density::Sparse => self.used(),
+        }
+    }
+
+    fn used(&self) -> usize {
+        match self.rows {
+            0 => 0,
+            rows => self.ends.get(rows - 1).copied().unwrap_or(0),
+        }
+    }
+
+    /// Forgets the tuples, keeps the storage.
+    pub fn clear(&mut self) {
+        self.rows = 0;
+        self.order.clear();
+    }
+
+    /// Bytes of the tuples held.
+    pub fn bytes_used(&self) -> usize {
+        match self.density {
+            Density::Dense(dims) => self.rows * (dims * 4 + OVERHEAD),
+            Density::Sparse => self.used() * 8 + self.rows * (OVERHEAD + 8),
+        }
+    }
+
+    /// Bytes that are allocated.
+    pub fn bytes_allocated(&self) -> usize {
+        (self.values.capacity() + self.labels.capacity() + self.indices.capacity() + self.order.capacity()) * 4
+            + self.ends.capacity() * size_of::<usize>()
+    }
+
+    /// Whether a tuple of `values` stored values still fits under the limit. An empty buffer takes
+    /// any tuple that fits in it at all.
+    pub fn has_room(&self, values: usize) -> bool {
+        let more = match self.density {
+            Density::Dense(dims) => dims * 4 + OVERHEAD,
+            Density::Sparse => values * 8 + OVERHEAD + 8,
+        };
+        self.rows < u32::MAX as usize && self.bytes_used() + more <= self.limit
+    }
+
+    /// Makes storage for at least one more tuple of `values` values, growing by doubling up to the
+    /// limit. Callers ask [`Self::has_room`] first.
+    pub fn make_room(&mut self, values: usize) -> Result<()> {
+        let purpose = "a buffer of tuples";
+        match self.density {
+            Density::Dense(dims) => {
+                if self.rows == self.labels.len() {
+                    let most = (self.limit / (dims * 4 + OVERHEAD)).max(1).min(u32::MAX as usize);
+                    let rows = (self.rows * 2).max(1024).min(most).max(self.rows + 1);
+                    grow(&mut self.values, rows * dims, purpose)?;
+                    grow(&mut self.labels, rows, purpose)?;
+                }
+            }
+            Density::Sparse => {
+                let used = self.used();
+                if used + values > self.values.len() {
+                    let most = self.limit / 8;
+                    let len = (self.values.len() * 2).max(4096).min(most).max(used + values);
+                    grow(&mut self.values, len, purpose)?;
+                    grow(&mut self.indices, len, purpose)?;
+                }
+                if self.rows == self.labels.len() {
+                    let most = (self.limit / (OVERHEAD + 8)).max(1).min(u32::MAX as usize);
+                    let rows = (self.rows * 2).max(1024).min(most).max(self.rows + 1);
+                    grow(&mut self.ends, rows, purpose)?;
+                    grow(&mut self.labels, rows, purpose)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows (and, sparse, values) for which storage is there and the limit is kept.
+    pub fn capacity(&self) -> (usize, usize) {
+        match self.density {
+            Density::Dense(dims) => (self.labels.len().min((self.limit / (dims * 4 + OVERHEAD)).max(1)), 0),
+            Density::Sparse => (self.labels.len(), self.values.len()),
+        }
+    }
+
+    /// The storage, to be written from row `rows` on and made valid by [`Self::commit`].
+    pub fn storage(&mut self) -> Storage<'_> {
+        Storage {
+            rows: self.rows,
+            used: self.used(),
+            values: &mut self.values,
+            indices: &mut self.indices,
+            ends: &mut self.ends,
+            labels: &mut self.labels,
+        }
+    }
+
+    /// Declares the first `rows` rows of the storage valid; `max_features` is the largest feature
+    /// count that any of them needs.
+    pub fn commit(&mut self, rows: usize, max_features: usize) {
+        debug_assert!(rows <= self.labels.len());
+        self.rows = rows.min(self.labels.len());
+        self.max_features = self.max_features.max(max_features);
+    }
+
+    /// Appends one tuple (tests and the plain aggregate; the scan writes into [`Self::storage`]).
+    pub fn push(&mut self, label: f32, features: Features<'_>) -> Result<()> {
+        match (self.density, features) {
+            (Density::Dense(dims), Features::Dense(x)) if x.len() == dims => {
+                self.make_room(dims)?;
+                let row = self.rows;
+                self.values[row * dims..(row + 1) * dims].copy_from_slice(x);
+                self.labels[row] = label;
+                self.commit(row + 1, dims);
+            }
+            (Density::Sparse, Features::Sparse(k, x)) if k.len() == x.len() => {
+                self.make_room(x.len())?;
+                let (row, start) = (self.rows, self.used());
+                let end = start + x.len();
+                self.values[start..end].copy_from_slice(x);
+                self.indices[start..end].copy_from_slice(k);
+                self.ends[row] = end;
+                self.labels[row] = label;
+                self.commit(row + 1, k.last().map_or(0, |k| *k as usize + 1));
+            }
+            (Density::Dense(dims), Features::Dense(x)) => {
+                return Err(Error::FeatureCount { expected: dims, found: x.len() });
+            }
+            _ => return Err(Error::FeatureCount { expected: 0, found: 0 }),
+        }
+        Ok(())
+    }
+
+    /// The label of row `row`.
+    pub fn label(&self, row: usize) -> f32 {
+        self.labels[row]
+    }
+
+    /// Changes the labels in place (the meaning of the target was found out late).
+    pub fn map_labels(&mut self, f: impl Fn(f32) -> f32) {
+        for label in &mut self.labels[..self.rows] {
+            *label = f(*label);
+        }
+    }
+
+    /// The features of row `row`.
+    pub fn features(&self, row: usize) -> Features<'_> {
+        match self.density {
+            Density::Dense(dims) => Features::Dense(&self.values[row * dims..(row + 1) * dims]),
+            Density::Sparse => {
+                let start = if row == 0 { 0 } else { self.ends[row - 1] };
+                let end = self.ends[row];
+                Features::Sparse(&self.indices[start..end], &self.values[start..end])
+            }
+        }
+    }
+
+    /// Dense features as a matrix of rows × dims.
+    pub fn matrix(&self) -> Option<ArrayView2<'_, f32>> {
+        match self.density {
+            Density::Dense(dims) => ArrayView2::from_shape((self.rows, dims), &self.values[..self.rows * dims]).ok(),
+            Density::Sparse => None,
+        }
+    }
+
+    /// Labels of the rows held.
+    pub fn labels(&self) -> &[f32] {
+        &self.labels[..self.rows]
+    }
+
+    /// Sparse storage of the rows held: ends, indices, values.
+    pub fn csr(&self) -> (&[usize], &[u32], &[f32]) {
+        let used = self.used();
+        (&self.ends[..self.rows.min(self.ends.len())], &self.indices[..used.min(self.indices.len())], &self.values[..used])
+    }
+
+    /// Puts the index in the order of reading, or shuffles it (uniformly, by seed, epoch, fill).
+    pub fn arrange(&mut self, shuffled: bool, seed: i64, epoch: u32, fill: u32) -> Result<()> {
+        let rows = self.rows;
+        self.order.clear();
+        self.order
+            .try_reserve_exact(rows)
+            .map_err(|_| Error::OutOfMemory { bytes: rows * 4, purpose: "the index of a buffer" })?;
+        self.order.extend(0..rows as u32);
+        if shuffled {
+            shuffle(&mut self.order, &mut generator(seed, Stream::Tuples, epoch, fill));
+        }
+        Ok(())
+    }
+
+    /// The order in which the tuples are to be visited; set by [`Self::arrange`].
+    pub fn order(&self) -> &[u32] {
+        &self.order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn dense_rows_come_back() {
+        let mut buffer = TupleBuffer::new(Density::Dense(2), 1 << 20);
+        for i in 0..3000 {
+            buffer.push(i as f32, Features::Dense(&[i as f32, -1.0])).expect("fits");
+        }
+        assert_eq!(buffer.features(2999), Features::Dense(&[2999.0, -1.0]));
+        assert_eq!(buffer.matrix().expect("dense").shape(), [3000, 2]);
+        buffer.clear();
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn limit_is_kept_and_one_tuple_always_fits() {
+        let mut buffer = TupleBuffer::new(Density::Dense(4), 24 * 5);
+        let mut n = 0;
+        while buffer.has_room(4) {
+            buffer.push(0.0, Features::Dense(&[0.0; 4])).expect("fits");
+            n += 1;
+        }
+        assert_eq!(n, 5);
+        assert_eq!(buffer.capacity().0, 5);
+    }
+
+    proptest! {
+        #[test]
+        fn sparse_rows_come_back(rows in prop::collection::vec(prop::collection::btree_map(0u32..1000, -5f32..5.0, 0..20), 0..100)) {
+            let mut buffer = TupleBuffer::new(Density::Sparse, usize::MAX);
+            for (i, row) in rows.iter().enumerate() {
+                let k: Vec<u32> = row.keys().copied().collect();
+                let v: Vec<f32> = row.values().copied().collect();
+                buffer.push(i as f32, Features::Sparse(&k, &v)).expect("fits");
+            }
+            prop_assert_eq!(buffer.len(), rows.len());
+            for (i, row) in rows.iter().enumerate() {
+                let Features::Sparse(k, v) = buffer.features(i) else { panic!("sparse") };
+                prop_assert!(k.iter().eq(row.keys()) && v.iter().eq(row.values()));
+                prop_assert_eq!(buffer.label(i), i as f32);
+            }
+        }
+
+        #[test]
+        fn arranged_order_visits_each_tuple_once(n in 0usize..500, shuffled: bool, seed: i64) {
+            let mut buffer = TupleBuffer::new(Density::Dense(1), usize::MAX);
+            for _ in 0..n { buffer.push(0.0, Features::Dense(&[0.0])).expect("fits"); }
+            buffer.arrange(shuffled, seed, 0, 0).expect("fits");
+            let mut order = buffer.order().to_vec();
+            if shuffled { order.sort_unstable(); }
+            prop_assert_eq!(order, (0..n as u32).collect::<Vec<_>>());
+        }
+    }
+}
