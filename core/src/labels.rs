@@ -166,9 +166,7 @@ impl LabelCoder {
     /// At the end of the first epoch: a binary loss needs two classes.
     pub fn check_complete(&self, rows: u64) -> Result<()> {
         match (self.meaning, self.classes.as_slice()) {
-            (Meaning::Classes, [only]) => {
-                Err(Error::OneClass { loss: self.loss.name(), found: only.quoted(), rows })
-            }
+            (Meaning::Classes, [only]) => Err(Error::OneClass { loss: self.loss.name(), found: only.quoted(), rows }),
             _ => Ok(()),
         }
     }
@@ -212,12 +210,10 @@ mod tests {
     #[test]
     fn a_third_number_makes_a_quantity() {
         let mut coder = LabelCoder::new(TargetKind::Numeric, None).expect("valid");
-        assert_eq!(codes(&mut coder, &[5, 7, 9, 7]), [
-            Coded::Label(-1.0),
-            Coded::Label(1.0),
-            Coded::NowNumbers,
-            Coded::Label(7.0)
-        ]);
+        assert_eq!(
+            codes(&mut coder, &[5, 7, 9, 7]),
+            [Coded::Label(-1.0), Coded::Label(1.0), Coded::NowNumbers, Coded::Label(7.0)]
+        );
         assert_eq!((coder.value_of_code(-1.0), coder.value_of_code(1.0)), (5.0, 7.0));
         assert_eq!(coder.loss(), Loss::SquaredError);
         assert!(coder.sorted_classes().is_empty());

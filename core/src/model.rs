@@ -119,8 +119,8 @@ impl Model {
     /// Reads a model back.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (_, header_len, count) = open(bytes)?;
-        let header: Header = serde_json::from_slice(&bytes[PREFIX..PREFIX + header_len])
-            .map_err(|e| bad(format!("header: {e}")))?;
+        let header: Header =
+            serde_json::from_slice(&bytes[PREFIX..PREFIX + header_len]).map_err(|e| bad(format!("header: {e}")))?;
         let mut weights = Vec::new();
         weights.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { bytes: count * 4, purpose: "the model" })?;
         let packed = &bytes[PREFIX + header_len..bytes.len() - 4];
@@ -187,7 +187,13 @@ mod tests {
             params: Params::default(),
             rows: 10,
             rows_skipped: 0,
-            history: vec![EpochReport { epoch: 1, rows: 10, loss: 0.1 + 0.2, accuracy: Some(1.0 / 3.0), learning_rate: 0.01 }],
+            history: vec![EpochReport {
+                epoch: 1,
+                rows: 10,
+                loss: 0.1 + 0.2,
+                accuracy: Some(1.0 / 3.0),
+                learning_rate: 0.01,
+            }],
             stop: StopReason::MaxEpochs,
             blocks: 3,
             blocks_per_buffer: 1.5,

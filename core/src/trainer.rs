@@ -10,10 +10,9 @@ use crate::tuples::TupleBuffer;
 use crate::weights::Weights;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tuples between two looks at the stop flag: about 100 µs of work at 1000 features.
-const STOP_CHECK: usize = 256;
+/// Tuples between two questions whether to go on: about 100 µs of work at 1000 features.
+const TUPLES_PER_QUESTION: usize = 256;
 /// Epochs without improvement that end training when `tolerance` is set.
 const PATIENCE: u32 = 5;
 
@@ -86,28 +85,30 @@ impl Trainer {
         Ok(())
     }
 
-    /// Trains on a buffer in its order; called once a fill, in the order of the fills.
-    pub fn train(&mut self, tuples: &TupleBuffer, stop: &AtomicBool) -> Result<()> {
+    /// Trains on a buffer in its order; called once a fill, in the order of the fills. `go_on` is
+    /// asked every few hundred tuples; when it says no, the result is [`Error::Stopped`].
+    pub fn train(&mut self, tuples: &TupleBuffer, mut go_on: impl FnMut() -> bool) -> Result<()> {
+        let go_on = &mut go_on;
         self.weights.grow(tuples.max_features())?;
         match self.loss {
-            Loss::LogLoss => self.run(LogLoss, tuples, stop)?,
-            Loss::Hinge => self.run(Hinge, tuples, stop)?,
-            Loss::SquaredError => self.run(SquaredError, tuples, stop)?,
+            Loss::LogLoss => self.run(LogLoss, tuples, go_on)?,
+            Loss::Hinge => self.run(Hinge, tuples, go_on)?,
+            Loss::SquaredError => self.run(SquaredError, tuples, go_on)?,
         }
         self.check_finite()
     }
 
-    fn run<L: PointLoss>(&mut self, loss: L, tuples: &TupleBuffer, stop: &AtomicBool) -> Result<()> {
+    fn run<L: PointLoss>(&mut self, loss: L, tuples: &TupleBuffer, go_on: &mut dyn FnMut() -> bool) -> Result<()> {
         let rate = self.params.rate(self.epoch);
         let batch = self.params.batch_size as usize;
         let bias = if self.params.fit_intercept { 1.0 } else { 0.0 };
         let per_tuple = (rate / batch as f64) as f32;
         let shrinkage = rate * self.params.l2_reg / batch as f64;
         let order = tuples.order();
-        // Whole batches between two looks at the flag.
-        let stride = STOP_CHECK.next_multiple_of(batch);
+        // Whole batches between two questions.
+        let stride = TUPLES_PER_QUESTION.next_multiple_of(batch);
         for piece in order.chunks(stride) {
-            if stop.load(Ordering::Relaxed) {
+            if !go_on() {
                 return Err(Error::Stopped);
             }
             let (mut loss_sum, mut right) = (0f64, 0u64);
@@ -215,18 +216,17 @@ pub fn train_in_memory(
     params: &Params,
     loss: Loss,
     tuples: &mut TupleBuffer,
-    mut between: impl FnMut(Option<&EpochReport>) -> Result<()>,
+    mut go_on: impl FnMut() -> bool,
+    mut after_epoch: impl FnMut(&EpochReport),
 ) -> Result<(Trainer, Vec<EpochReport>, StopReason)> {
     let started = std::time::Instant::now();
     let mut trainer = Trainer::new(params.clone(), loss)?;
     let mut history = Vec::new();
-    let stop = AtomicBool::new(false);
     for epoch in 0..params.max_epochs {
-        between(None)?;
         tuples.arrange(params.shuffle.tuples(), params.seed, epoch, 0)?;
-        trainer.train(tuples, &stop)?;
+        trainer.train(tuples, &mut go_on)?;
         let (report, converged) = trainer.end_epoch();
-        between(Some(&report))?;
+        after_epoch(&report);
         history.push(report);
         if converged {
             return Ok((trainer, history, StopReason::Tolerance));
@@ -254,9 +254,8 @@ mod tests {
         let k: Vec<u32> = (0..dims as u32).collect();
         for i in 0..n {
             let y = if i < n / 2 { -1.0 } else { 1.0 };
-            let x: Vec<f32> = (0..dims)
-                .map(|_| (0..6).map(|_| rng.random::<f32>() - 0.5).sum::<f32>() + y * shift)
-                .collect();
+            let x: Vec<f32> =
+                (0..dims).map(|_| (0..6).map(|_| rng.random::<f32>() - 0.5).sum::<f32>() + y * shift).collect();
             let features = if sparse { Features::Sparse(&k, &x) } else { Features::Dense(&x) };
             buffer.push(y, features).expect("fits");
         }
@@ -264,7 +263,7 @@ mod tests {
     }
 
     fn run(params: &Params, loss: Loss, tuples: &mut TupleBuffer) -> (Vec<f32>, f32, Vec<EpochReport>) {
-        let (mut trainer, history, _) = train_in_memory(params, loss, tuples, |_| Ok(())).expect("trains");
+        let (mut trainer, history, _) = train_in_memory(params, loss, tuples, || true, |_| ()).expect("trains");
         let weights = trainer.finish(false).expect("finishes");
         let b = weights.intercept;
         (weights.into_vec(), b, history)
@@ -323,8 +322,14 @@ mod tests {
         }
         for batch_size in [1, 64] {
             let params = Params {
-                l2_reg: 0.5, tolerance: 0.0, learning_rate: 0.05, decay: 0.8, max_epochs: 40, fit_intercept: false,
-                batch_size, ..Params::default()
+                l2_reg: 0.5,
+                tolerance: 0.0,
+                learning_rate: 0.05,
+                decay: 0.8,
+                max_epochs: 40,
+                fit_intercept: false,
+                batch_size,
+                ..Params::default()
             };
             let (w, _, _) = run(&params, Loss::SquaredError, &mut buffer);
             assert!((w[0] - 1.0 / 1.5).abs() < 2e-3, "batch {batch_size}: {w:?}");
@@ -335,7 +340,7 @@ mod tests {
     fn divergence_names_the_epoch() {
         let mut tuples = clouds(500, 4, 100.0, false);
         let params = Params { learning_rate: 10.0, ..Params::default() };
-        let error = train_in_memory(&params, Loss::SquaredError, &mut tuples, |_| Ok(())).expect_err("diverges");
+        let error = train_in_memory(&params, Loss::SquaredError, &mut tuples, || true, |_| ()).expect_err("diverges");
         assert!(matches!(error, Error::Diverged { epoch: 1, .. }), "{error}");
     }
 
@@ -351,7 +356,7 @@ mod tests {
         let mut tuples = clouds(500, 3, 0.5, false);
         tuples.arrange(true, 1, 0, 0).expect("fits");
         let mut trainer = Trainer::new(Params::default(), Loss::LogLoss).expect("fits");
-        assert_eq!(trainer.train(&tuples, &AtomicBool::new(true)), Err(Error::Stopped));
+        assert_eq!(trainer.train(&tuples, || false), Err(Error::Stopped));
     }
 
     proptest! {
@@ -368,7 +373,7 @@ mod tests {
             buffer.arrange(false, 0, 0, 0).expect("fits");
             let params = Params { l2_reg: 0.0, learning_rate: 1.0, batch_size: n as u32, ..Params::default() };
             let mut trainer = Trainer::new(params, Loss::LogLoss).expect("fits");
-            trainer.train(&buffer, &AtomicBool::new(false)).expect("trains");
+            trainer.train(&buffer, || true).expect("trains");
             // At w = 0 the gradient of ln(1+e^(−y·w·x)) is −y·x/2.
             let w = trainer.finish(false).expect("finishes").into_vec();
             for (j, w) in w.iter().enumerate() {

@@ -97,6 +97,11 @@ impl TupleBuffer {
         self.density
     }
 
+    /// The soft limit in bytes.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Tuples held.
     pub fn len(&self) -> usize {
         self.rows
@@ -285,7 +290,11 @@ impl TupleBuffer {
     /// Sparse storage of the rows held: ends, indices, values.
     pub fn csr(&self) -> (&[usize], &[u32], &[f32]) {
         let used = self.used();
-        (&self.ends[..self.rows.min(self.ends.len())], &self.indices[..used.min(self.indices.len())], &self.values[..used])
+        (
+            &self.ends[..self.rows.min(self.ends.len())],
+            &self.indices[..used.min(self.indices.len())],
+            &self.values[..used],
+        )
     }
 
     /// Puts the index in the order of reading, or shuffles it (uniformly, by seed, epoch, fill).

@@ -1,0 +1,207 @@
+-- corgipile 0.1.0: install script, kept by hand. Every C function named here is exported by the
+-- library, and every exported one is named here (tests/exports.sh).
+\echo Use "CREATE EXTENSION corgipile" to load this file. \quit
+
+CREATE SCHEMA corgipile;
+GRANT USAGE ON SCHEMA corgipile TO PUBLIC;
+
+-- ---------------------------------------------------------------- the model type
+CREATE TYPE corgipile.model;
+
+CREATE FUNCTION corgipile.model_in(cstring) RETURNS corgipile.model
+    AS 'MODULE_PATHNAME', 'corgipile_model_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION corgipile.model_out(corgipile.model) RETURNS cstring
+    AS 'byteaout' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION corgipile.model_recv(internal) RETURNS corgipile.model
+    AS 'MODULE_PATHNAME', 'corgipile_model_recv' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION corgipile.model_send(corgipile.model) RETURNS bytea
+    AS 'byteasend' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE TYPE corgipile.model (
+    INPUT = corgipile.model_in,
+    OUTPUT = corgipile.model_out,
+    RECEIVE = corgipile.model_recv,
+    SEND = corgipile.model_send,
+    INTERNALLENGTH = VARIABLE,
+    -- Weights hardly compress; EXTERNAL keeps them out of line and quick to read.
+    STORAGE = external
+);
+COMMENT ON TYPE corgipile.model IS 'a trained model: header, packed weights, checksum';
+
+CREATE FUNCTION corgipile.model_from_bytes(bytea) RETURNS corgipile.model
+    AS 'MODULE_PATHNAME', 'corgipile_model_from_bytes' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+-- ---------------------------------------------------------------- the aggregate
+-- The planner replaces it by custom scan nodes where it stands alone over its input.
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, anycompatiblearray) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, anycompatiblearray, jsonb) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, integer[], anycompatiblearray) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, integer[], anycompatiblearray, jsonb) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_final(internal) RETURNS corgipile.model
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_final' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+CREATE AGGREGATE corgipile.sgd(target anyelement, features anycompatiblearray) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+CREATE AGGREGATE corgipile.sgd(target anyelement, features anycompatiblearray, options jsonb) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+CREATE AGGREGATE corgipile.sgd(target anyelement, features_k integer[], features_v anycompatiblearray) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+CREATE AGGREGATE corgipile.sgd(target anyelement, features_k integer[], features_v anycompatiblearray, options jsonb) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+
+-- ---------------------------------------------------------------- the store
+CREATE SEQUENCE corgipile.model_id_seq;
+CREATE TABLE corgipile.models_store (
+    model_id bigint NOT NULL DEFAULT nextval('corgipile.model_id_seq') PRIMARY KEY,
+    model_name text COLLATE "C" UNIQUE,
+    owner name NOT NULL,
+    -- Text, not regclass: a dump must restore also where the source does not exist.
+    source text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    model corgipile.model NOT NULL
+);
+ALTER SEQUENCE corgipile.model_id_seq OWNED BY corgipile.models_store.model_id;
+COMMENT ON TABLE corgipile.models_store IS 'trained models; read them through corgipile.models';
+SELECT pg_catalog.pg_extension_config_dump('corgipile.models_store', '');
+SELECT pg_catalog.pg_extension_config_dump('corgipile.model_id_seq', '');
+
+-- ---------------------------------------------------------------- functions for users
+CREATE FUNCTION train_sgd(
+    source regclass,
+    target text DEFAULT NULL,
+    features text[] DEFAULT NULL,
+    loss text DEFAULT NULL,
+    model_name text DEFAULT NULL,
+    l2_reg double precision DEFAULT NULL,
+    learning_rate double precision DEFAULT NULL,
+    schedule text DEFAULT NULL,
+    decay double precision DEFAULT NULL,
+    max_epochs integer DEFAULT NULL,
+    tolerance double precision DEFAULT NULL,
+    max_seconds double precision DEFAULT NULL,
+    batch_size integer DEFAULT NULL,
+    seed bigint DEFAULT NULL,
+    fit_intercept boolean DEFAULT NULL,
+    on_null text DEFAULT NULL,
+    shuffle text DEFAULT NULL,
+    block_size text DEFAULT NULL,
+    buffer_size text DEFAULT NULL,
+    verbose boolean DEFAULT NULL
+) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'train_sgd_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION train_sgd IS 'trains a model on a table and stores it; returns its id';
+
+CREATE FUNCTION drop_model(model bigint, missing_ok boolean DEFAULT false) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'drop_model_by_id_wrapper' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION drop_model(model text, missing_ok boolean DEFAULT false) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'drop_model_by_name_wrapper' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+-- A model is meant by its id, by its name (or its id as text), or is a model value. Features are an
+-- array, feature numbers and values, or a row whose columns are found by name. The same functions
+-- stand in schema corgipile, where PREDICT BY finds them whatever the search path.
+DO $do$
+DECLARE
+    schema text;
+    model text;
+    input text;
+    f record;
+BEGIN
+    FOREACH schema IN ARRAY ARRAY['@extschema@', 'corgipile'] LOOP
+        FOREACH model IN ARRAY ARRAY['bigint', 'text', 'corgipile.model'] LOOP
+            FOR f IN SELECT * FROM (VALUES
+                ('predict', 'text', 'corgipile_predict'),
+                ('predict_score', 'double precision', 'corgipile_predict_score'),
+                ('predict_value', 'double precision', 'corgipile_predict_value'),
+                ('predict_proba', 'double precision', 'corgipile_predict_proba')) AS v(name, result, symbol)
+            LOOP
+                FOREACH input IN ARRAY ARRAY[
+                    'features anyarray', 'features_k integer[], features_v anyarray', 'input record']
+                LOOP
+                    EXECUTE format(
+                        'CREATE FUNCTION %I.%I(model %s, %s) RETURNS %s AS ''MODULE_PATHNAME'', %L '
+                        'LANGUAGE C STABLE STRICT PARALLEL SAFE COST 10',
+                        schema, f.name, model, input, f.result, f.symbol);
+                    IF f.name = 'predict_proba' THEN
+                        EXECUTE format(
+                            'CREATE FUNCTION %I.%I(model %s, %s, class text) RETURNS %s AS ''MODULE_PATHNAME'', %L '
+                            'LANGUAGE C STABLE STRICT PARALLEL SAFE COST 10',
+                            schema, f.name, model, input, f.result, f.symbol);
+                    END IF;
+                END LOOP;
+            END LOOP;
+            IF schema = 'corgipile' THEN
+                EXECUTE format(
+                    'CREATE FUNCTION corgipile.model_info(model %s) RETURNS jsonb '
+                    'AS ''MODULE_PATHNAME'', ''corgipile_model_info'' LANGUAGE C STABLE STRICT PARALLEL SAFE', model);
+            ELSE
+                EXECUTE format(
+                    'CREATE FUNCTION %I.model_vector(model %s) RETURNS real[] '
+                    'AS ''MODULE_PATHNAME'', ''corgipile_model_vector'' LANGUAGE C STABLE STRICT PARALLEL SAFE',
+                    schema, model);
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$do$;
+
+-- ---------------------------------------------------------------- views
+-- A role sees the models of the roles whose rights it has; a superuser also those whose owner is gone.
+CREATE FUNCTION corgipile.may_use(owner name) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    SET search_path = pg_catalog
+    AS $$
+        SELECT coalesce((SELECT pg_catalog.pg_has_role(r.oid, 'USAGE') FROM pg_catalog.pg_roles r WHERE r.rolname = owner),
+                        (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
+    $$;
+
+CREATE VIEW corgipile.models WITH (security_barrier) AS
+SELECT m.model_id,
+       m.model_name,
+       m.owner,
+       m.source,
+       i.info ->> 'loss' AS loss,
+       i.info ->> 'target' AS target,
+       i.info ->> 'target_type' AS target_type,
+       ARRAY(SELECT pg_catalog.jsonb_array_elements_text(i.info -> 'features')) AS features,
+       ARRAY(SELECT pg_catalog.jsonb_array_elements_text(i.info -> 'classes')) AS classes,
+       (i.info ->> 'n_features')::bigint AS n_features,
+       (i.info ->> 'rows')::bigint AS rows_used,
+       (i.info ->> 'rows_skipped')::bigint AS rows_skipped,
+       pg_catalog.jsonb_array_length(i.info -> 'history') AS epochs,
+       i.info ->> 'stop' AS stop_reason,
+       (i.info #>> '{history,-1,loss}')::double precision AS train_loss,
+       i.info #>> '{params,shuffle}' AS shuffle,
+       (i.info #>> '{params,seed}')::bigint AS seed,
+       (i.info ->> 'blocks')::bigint AS blocks,
+       (i.info ->> 'blocks_per_buffer')::double precision AS blocks_per_buffer,
+       (i.info ->> 'peak_memory')::bigint AS peak_memory,
+       (i.info ->> 'duration_ms')::double precision AS duration_ms,
+       m.created_at,
+       i.info -> 'params' AS params
+FROM corgipile.models_store m
+CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) AS info) i
+WHERE corgipile.may_use(m.owner);
+COMMENT ON VIEW corgipile.models IS 'the models that the current role may use';
+
+CREATE VIEW corgipile.training_history WITH (security_barrier) AS
+SELECT m.model_id,
+       (e.report ->> 'epoch')::integer AS epoch,
+       (e.report ->> 'loss')::double precision AS loss,
+       (e.report ->> 'accuracy')::double precision AS accuracy,
+       (e.report ->> 'learning_rate')::double precision AS learning_rate,
+       (e.report ->> 'rows')::bigint AS rows
+FROM corgipile.models_store m
+CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) -> 'history' AS history) i
+CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(i.history) WITH ORDINALITY AS e(report, n)
+WHERE corgipile.may_use(m.owner);
+COMMENT ON VIEW corgipile.training_history IS 'each epoch of the models that the current role may use';
+
+GRANT SELECT ON corgipile.models, corgipile.training_history TO PUBLIC;

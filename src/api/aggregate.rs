@@ -1,0 +1,225 @@
+//! `corgipile.sgd` as a plain aggregate: what runs with GROUP BY, and wherever the nodes do not.
+//!
+//! It keeps the group's decoded tuples in memory, under corgipile.memory_limit for all groups
+//! together, and runs the same epochs over them with a full shuffle. The state lives in the
+//! aggregate's memory context and is dropped with it.
+
+use super::arguments::Call;
+use crate::customscan::sgd::{header, model_datum, parse_options};
+use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label};
+use crate::customscan::ColumnNames;
+use crate::error::{self, RowError};
+use crate::guc::Settings;
+use crate::pg::array::Element;
+use crate::pg::fill::{Decoder, Room, Stop};
+use crate::pg::types;
+use crate::pg_function;
+use corgipile_core::Error;
+use corgipile_core::labels::LabelCoder;
+use corgipile_core::params::Params;
+use corgipile_core::trainer::train_in_memory;
+use corgipile_core::tuples::{Density, TupleBuffer};
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::{FromDatum, JsonB, PgMemoryContexts, check_for_interrupts, pg_sys};
+use std::cell::Cell;
+use std::time::Instant;
+
+thread_local! {
+    /// Bytes held by all states of this backend.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// One group.
+struct Group {
+    params: Params,
+    target_type: pg_sys::Oid,
+    decoder: Decoder,
+    coder: LabelCoder,
+    texts: Vec<Box<[u8]>>,
+    tuples: TupleBuffer,
+    rows_seen: u64,
+    limit: usize,
+    held: usize,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        HELD.set(HELD.get().saturating_sub(self.held));
+    }
+}
+
+impl Group {
+    /// A group whose first row is in the call.
+    fn new(call: Call) -> Self {
+        let settings = Settings::read();
+        let last = call.len() - 1;
+        let with_options = call.type_of(last) == pg_sys::JSONBOID && call.len() > 3;
+        let sparse = call.len() - usize::from(with_options) == 4;
+        // SAFETY: the argument is declared jsonb.
+        let options = with_options.then(|| call.get(last)).flatten().and_then(|d| unsafe { JsonB::from_datum(d, false) });
+        let params = parse_options(options.as_ref());
+        let target_type = call.type_of(1);
+        let index: Option<Element> = sparse.then(|| element_of(call.type_of(2), "features", true));
+        let value = element_of(call.type_of(if sparse { 3 } else { 2 }), "features", false);
+        let coder =
+            LabelCoder::new(types::target_kind(target_type), params.loss).unwrap_or_else(|e| error::raise(e));
+        // SAFETY: the current context of a transition call is reset for each row.
+        let mut decoder =
+            decoder(target_type, index, value, params.on_null, unsafe { pg_sys::CurrentMemoryContext });
+        decoder.numbers =
+            !coder.loss().is_classification() && decoder.label_read != crate::pg::fill::LabelRead::Slow;
+        decoder.max_index = ((settings.memory_limit / 24) as i64).min(i64::from(i32::MAX));
+        Self {
+            params,
+            target_type,
+            decoder,
+            coder,
+            texts: Vec::new(),
+            tuples: TupleBuffer::new(if sparse { Density::Sparse } else { Density::Dense(0) }, settings.memory_limit),
+            rows_seen: 0,
+            limit: settings.memory_limit,
+            held: 0,
+        }
+    }
+
+    /// Adds the row in the call.
+    unsafe fn add(&mut self, call: Call) {
+        let columns = self.decoder.columns as usize;
+        let mut values = [pg_sys::Datum::from(0); 3];
+        let mut nulls = [true; 3];
+        for i in 0..columns {
+            if let Some(datum) = call.get(i + 1) {
+                values[i] = datum;
+                nulls[i] = false;
+            }
+        }
+        self.rows_seen += 1;
+        // SAFETY: the current context lives for this call.
+        self.decoder.temporary = unsafe { pg_sys::CurrentMemoryContext };
+        self.decoder.label = None;
+        loop {
+            let mut room = Room::of(&mut self.tuples);
+            let (room_at, decoder) = (&raw mut room, &raw mut self.decoder);
+            let (values_at, nulls_at) = (values.as_ptr(), nulls.as_ptr());
+            // SAFETY: plain data only inside the guard; the arrays hold the decoder's columns.
+            let decoded = unsafe { pg_guard_ffi_boundary(|| (*decoder).decode(values_at, nulls_at, &mut *room_at)) };
+            room.commit(&mut self.tuples);
+            match decoded {
+                Ok(true) => return,
+                Ok(false) => {
+                    self.decoder.skipped += 1;
+                    return;
+                }
+                Err(Stop::Length(dims)) if self.decoder.dims == 0 && dims > 0 => {
+                    self.decoder.dims = dims;
+                    self.tuples = TupleBuffer::new(Density::Dense(dims), self.limit);
+                }
+                Err(Stop::Full) => self.too_large(),
+                Err(Stop::Room(n)) => self.grow(n),
+                Err(Stop::UnknownLabel) => {
+                    let datum = values[self.decoder.target];
+                    // SAFETY: not NULL, or decode would have said so; of the target's type.
+                    let learnt = unsafe {
+                        learn_label(&mut self.decoder, &mut self.coder, &mut self.texts, datum, self.target_type)
+                    };
+                    match learnt {
+                        Ok(false) => {}
+                        Ok(true) => self.tuples.map_labels(|code| self.coder.value_of_code(code)),
+                        Err(what) => self.fail(what),
+                    }
+                }
+                Err(stop) => self.fail(RowError::from(stop)),
+            }
+        }
+    }
+
+    fn fail(&self, what: RowError) -> ! {
+        let names = ColumnNames { target: "target".into(), features: vec!["features".into()] };
+        let place = format!("in row {} of the group", self.rows_seen);
+        error::raise_row(what, &names, &place, self.decoder.dims, self.decoder.max_index)
+    }
+
+    fn too_large(&self) -> ! {
+        let what = format!("a group of more than {} rows", self.tuples.len());
+        error::raise(Error::MemoryLimit { what, needed: HELD.get(), limit: self.limit })
+    }
+
+    fn grow(&mut self, values: usize) {
+        if !self.tuples.has_room(values) {
+            self.too_large();
+        }
+        self.tuples.make_room(values).unwrap_or_else(|e| error::raise(e));
+        let now = self.tuples.bytes_allocated();
+        HELD.set(HELD.get() + now - self.held);
+        self.held = now;
+        if HELD.get() > self.limit {
+            self.too_large();
+        }
+    }
+
+    /// Trains on the group.
+    fn train(&mut self) -> Option<pg_sys::Datum> {
+        if self.tuples.is_empty() {
+            return None;
+        }
+        let started = Instant::now();
+        let outcome = self.coder.check_complete(self.tuples.len() as u64).and_then(|()| {
+            let go_on = || {
+                check_for_interrupts!();
+                true
+            };
+            train_in_memory(&self.params, self.coder.loss(), &mut self.tuples, go_on, |_| ())
+        });
+        let (trainer, history, stop) = outcome.unwrap_or_else(|e| error::raise(e));
+        let density = self.tuples.density();
+        let mut header = header(&trainer, &self.coder, self.target_type, density, &self.params, history, stop);
+        header.rows_skipped = self.decoder.skipped;
+        header.peak_memory = (self.tuples.bytes_allocated() + trainer.bytes()) as u64;
+        header.duration_ms = started.elapsed().as_secs_f64() * 1e3;
+        Some(model_datum(trainer, &self.coder, header).unwrap_or_else(|e| error::raise(e)))
+    }
+}
+
+pg_function!(
+    /// Transition function: (internal, target, [indices,] values, [options]) → internal.
+    corgipile_sgd_transition,
+    pg_finfo_corgipile_sgd_transition,
+    transition
+);
+pg_function!(
+    /// Final function: internal → corgipile.model, NULL for no rows.
+    corgipile_sgd_final,
+    pg_finfo_corgipile_sgd_final,
+    finish
+);
+
+unsafe fn transition(call: Call) -> pg_sys::Datum {
+    // SAFETY: a valid call frame; the state pointer was made here and lives in the aggregate's context.
+    unsafe {
+        let mut context: pg_sys::MemoryContext = std::ptr::null_mut();
+        if pg_sys::AggCheckCallContext(call.0, &mut context) == 0 {
+            error::internal("corgipile.sgd_transition was called outside an aggregate");
+        }
+        let state = match call.get(0) {
+            Some(state) => state.cast_mut_ptr::<Group>(),
+            None => PgMemoryContexts::For(context).leak_and_drop_on_delete(Group::new(call)),
+        };
+        (*state).add(call);
+        pg_sys::Datum::from(state)
+    }
+}
+
+unsafe fn finish(call: Call) -> pg_sys::Datum {
+    // SAFETY: as for `transition`.
+    unsafe {
+        let mut context: pg_sys::MemoryContext = std::ptr::null_mut();
+        if pg_sys::AggCheckCallContext(call.0, &mut context) == 0 {
+            error::internal("corgipile.sgd_final was called outside an aggregate");
+        }
+        let Some(state) = call.get(0) else { return call.null() };
+        match (*state.cast_mut_ptr::<Group>()).train() {
+            Some(model) => model,
+            None => call.null(),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What SQL calls, by task. Argument parsing only; the work is done below.
+
+mod aggregate;
+mod arguments;
+mod models;
+mod predict;
+mod train;

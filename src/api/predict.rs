@@ -1,0 +1,393 @@
+//! `predict`, `predict_proba`, `predict_score`, `predict_value`: a model (id, name or value) applied
+//! to an array, to indices and values, or to a row whose columns are found by name.
+//!
+//! The model is looked up once per statement and call site, and again when the visible state of the
+//! database may have changed.
+
+use super::arguments::Call;
+use crate::catalog::{self, ModelKey};
+use crate::error::{self, RowError};
+use crate::customscan::ColumnNames;
+use crate::customscan::tuple_shuffle::element_of;
+use crate::pg::array::{self, Element, Unusable};
+use crate::pg::fill::Column;
+use crate::pg::types;
+use crate::pg_function;
+use corgipile_core::model::Model;
+use corgipile_core::tuples::Features;
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::{FromDatum, IntoDatum, PgMemoryContexts, PgSqlErrorCode, pg_sys};
+use std::rc::Rc;
+
+/// What is visible: when none of it has changed, neither has the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Stamp {
+    xmin: u32,
+    xmax: u32,
+    command: u32,
+    completions: u64,
+    user: u32,
+}
+
+/// Where the features are among the arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    Dense(Element),
+    Sparse(Element, Element),
+    Row,
+}
+
+/// What a call site remembers.
+struct Site {
+    input: Input,
+    key: Option<ModelKey>,
+    stamp: Stamp,
+    model: Option<Rc<Model>>,
+    class: Option<(String, usize)>,
+    values: Vec<f32>,
+    indices: Vec<u32>,
+}
+
+fn stamp() -> Stamp {
+    // SAFETY: reads the active snapshot, if there is one.
+    unsafe {
+        let user = pg_sys::GetUserId().to_u32();
+        if !pg_sys::ActiveSnapshotSet() {
+            return Stamp { user, ..Stamp::default() };
+        }
+        let snapshot = pg_sys::GetActiveSnapshot();
+        Stamp {
+            xmin: (*snapshot).xmin.into(),
+            xmax: (*snapshot).xmax.into(),
+            command: (*snapshot).curcid,
+            completions: (*snapshot).snapXactCompletionCount,
+            user,
+        }
+    }
+}
+
+impl Site {
+    /// Works out the arguments' roles from their types.
+    fn new(call: Call) -> Self {
+        // SAFETY: a catalog look-up by oid.
+        let is_array =
+            |i: usize| i < call.len() && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };
+        let input = if !is_array(1) {
+            Input::Row
+        } else if is_array(2) {
+            Input::Sparse(
+                element_of(call.type_of(1), "features_k", true),
+                element_of(call.type_of(2), "features_v", false),
+            )
+        } else {
+            Input::Dense(element_of(call.type_of(1), "features", false))
+        };
+        Self {
+            input,
+            key: None,
+            stamp: Stamp::default(),
+            model: None,
+            class: None,
+            values: Vec::new(),
+            indices: Vec::new(),
+        }
+    }
+
+    /// The site of this call.
+    unsafe fn of<'a>(call: Call) -> &'a mut Self {
+        // SAFETY: fn_extra is ours; the site lives in the function's memory context and is dropped with it.
+        unsafe {
+            let flinfo = (*call.0).flinfo;
+            if (*flinfo).fn_extra.is_null() {
+                let site = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(Self::new(call));
+                (*flinfo).fn_extra = site.cast();
+            }
+            &mut *(*flinfo).fn_extra.cast::<Self>()
+        }
+    }
+
+    /// The model that the first argument names.
+    fn model(&mut self, call: Call, datum: pg_sys::Datum) -> Rc<Model> {
+        let key = match call.type_of(0) {
+            pg_sys::INT8OID => ModelKey::Id(datum.value() as i64),
+            pg_sys::TEXTOID => {
+                // SAFETY: a text argument.
+                let text = unsafe { types::varlena_bytes(datum) };
+                if let (Some(ModelKey::Name(name)), Some(model)) = (&self.key, &self.model) {
+                    if name.as_bytes() == text && self.stamp == stamp() {
+                        return Rc::clone(model);
+                    }
+                }
+                ModelKey::Name(String::from_utf8_lossy(text).into_owned())
+            }
+            _ => {
+                // A model value: decoded anew for each call, since its bytes may change from row to row.
+                // SAFETY: a corgipile.model argument.
+                let bytes = unsafe { types::varlena_bytes(datum) };
+                return Rc::new(Model::decode(bytes).unwrap_or_else(|e| error::raise(e)));
+            }
+        };
+        let now = stamp();
+        match &self.model {
+            Some(model) if self.stamp == now && self.key.as_ref() == Some(&key) => Rc::clone(model),
+            _ => {
+                let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+                self.key = Some(key);
+                self.stamp = now;
+                self.class = None;
+                self.model = Some(Rc::clone(&stored.model));
+                stored.model
+            }
+        }
+    }
+
+    /// Raises the error of an array argument.
+    fn fail(&self, column: Column, what: Unusable) -> ! {
+        let what = match what {
+            Unusable::NullAt(i) => RowError::NullElement(column, i),
+            Unusable::Dimensions(n) => RowError::Dimensions(column, n),
+            Unusable::Corrupt => RowError::Corrupt(column),
+        };
+        self.fail_row(what)
+    }
+
+    fn fail_row(&self, what: RowError) -> ! {
+        let names = ColumnNames { target: String::new(), features: vec!["features_k".into(), "features_v".into()] };
+        error::raise_row(what, &names, "in the arguments of the prediction", 0, i64::from(i32::MAX))
+    }
+
+    /// Copies values into `self.values`.
+    fn read_values(&mut self, datum: pg_sys::Datum, element: Element) {
+        // SAFETY: an array of that element type; detoasted copies go to the current context.
+        let array = unsafe { pg_guard_ffi_boundary(|| array::open(datum, pg_sys::CurrentMemoryContext)) };
+        let array = array.unwrap_or_else(|what| self.fail(Column::Values, what));
+        self.values.resize(array.len, 0.0);
+        // SAFETY: `values` has room for all elements.
+        if let Some(at) = unsafe { array::copy_values(array, element, self.values.as_mut_ptr()) } {
+            self.fail_row(RowError::NotFinite(at));
+        }
+    }
+
+    /// Copies feature numbers into `self.indices`, from 1 to 0-based.
+    fn read_indices(&mut self, datum: pg_sys::Datum, element: Element) {
+        // SAFETY: as for `read_values`.
+        let array = unsafe { pg_guard_ffi_boundary(|| array::open(datum, pg_sys::CurrentMemoryContext)) };
+        let array = array.unwrap_or_else(|what| self.fail(Column::Indices, what));
+        self.indices.clear();
+        let mut previous = 0;
+        for i in 0..array.len {
+            // SAFETY: `i` is below the length.
+            let number = unsafe { array::integer_at(array, element, i) };
+            if number <= previous {
+                self.fail_row(RowError::Index(i + 1, number));
+            }
+            previous = number;
+            self.indices.push(u32::try_from(number - 1).unwrap_or(u32::MAX));
+        }
+        if self.indices.len() != self.values.len() {
+            self.fail_row(RowError::Unpaired(self.indices.len(), self.values.len()));
+        }
+    }
+
+    /// The score of the features in the call; `None` if they are NULL.
+    fn score(&mut self, call: Call, model: &Model) -> Option<f64> {
+        let sparse = match self.input {
+            Input::Dense(element) => {
+                self.read_values(call.get(1)?, element);
+                false
+            }
+            Input::Sparse(index, value) => {
+                let (k, v) = (call.get(1)?, call.get(2)?);
+                self.read_values(v, value);
+                self.read_indices(k, index);
+                true
+            }
+            Input::Row => {
+                // SAFETY: a composite argument by declaration.
+                let columns = unsafe { row_columns(call.get(1)?, model) }?;
+                let (type_oid, datum) = *columns.last()?;
+                self.read_values(datum, element_of(type_oid, model.header.features.last()?, false));
+                if columns.len() == 2 {
+                    let (type_oid, datum) = columns[0];
+                    self.read_indices(datum, element_of(type_oid, &model.header.features[0], true));
+                }
+                columns.len() == 2
+            }
+        };
+        let features =
+            if sparse { Features::Sparse(&self.indices, &self.values) } else { Features::Dense(&self.values) };
+        Some(model.score(features).unwrap_or_else(|e| error::raise(e)))
+    }
+}
+
+/// The model's feature columns in a row, by name; `None` if one is NULL.
+unsafe fn row_columns(row: pg_sys::Datum, model: &Model) -> Option<Vec<(pg_sys::Oid, pg_sys::Datum)>> {
+    let wanted = &model.header.features;
+    if wanted.is_empty() || wanted.iter().any(String::is_empty) {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+            "the model was trained on expressions, so its features cannot be found in a row by name",
+            Some("Pass the features as arrays."),
+        );
+    }
+    // SAFETY: by contract a composite value; its descriptor stays pinned while it is read.
+    unsafe {
+        let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
+        let type_oid = (*header).t_choice.t_datum.datum_typeid;
+        let typmod = (*header).t_choice.t_datum.datum_typmod;
+        let descriptor = pg_sys::lookup_rowtype_tupdesc(type_oid, typmod);
+        let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
+        tuple.t_len = pgrx::varlena::varsize_4b(header.cast()) as u32;
+        tuple.t_data = header;
+        let mut found = Vec::with_capacity(wanted.len());
+        let mut missing = None;
+        let mut is_null = false;
+        for name in wanted {
+            let Ok(c_name) = std::ffi::CString::new(name.as_str()) else { continue };
+            let number = pg_sys::SPI_fnumber(descriptor, c_name.as_ptr());
+            if number <= 0 {
+                missing = Some(name);
+                break;
+            }
+            let mut null = false;
+            let datum = pg_sys::heap_getattr(&mut tuple, number, descriptor, &mut null);
+            is_null |= null;
+            found.push((pg_sys::SPI_gettypeid(descriptor, number), datum));
+        }
+        if (*descriptor).tdrefcount >= 0 {
+            pg_sys::DecrTupleDescRefCount(descriptor);
+        }
+        if let Some(name) = missing {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                format!("the row has no column \"{name}\", which the model needs"),
+                Some(&format!("The model's feature columns are: {}.", wanted.join(", "))),
+            );
+        }
+        (!is_null).then_some(found)
+    }
+}
+
+pg_function!(
+    /// predict(model, features…) → text: the class, or the number of a regression, in text form.
+    corgipile_predict,
+    pg_finfo_corgipile_predict,
+    predict
+);
+pg_function!(
+    /// predict_score(model, features…) → float8: w·x + b.
+    corgipile_predict_score,
+    pg_finfo_corgipile_predict_score,
+    predict_score
+);
+pg_function!(
+    /// predict_value(model, features…) → float8: the number of a regression.
+    corgipile_predict_value,
+    pg_finfo_corgipile_predict_value,
+    predict_value
+);
+pg_function!(
+    /// predict_proba(model, features… [, class]) → float8: probability of the class, by default of
+    /// the predicted one; NULL where the loss has none.
+    corgipile_predict_proba,
+    pg_finfo_corgipile_predict_proba,
+    predict_proba
+);
+
+/// Site, model and score of a call; `None` when an argument is NULL.
+unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>, f64)> {
+    let datum = call.get(0)?;
+    // SAFETY: a call of one of the functions above.
+    let site = unsafe { Site::of(call) };
+    let model = site.model(call, datum);
+    let score = site.score(call, &model)?;
+    Some((site, model, score))
+}
+
+unsafe fn predict(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((_, model, score)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let text = match model.class_of(score) {
+        Some(class) => class.into_datum(),
+        None => score.to_string().into_datum(),
+    };
+    text.unwrap_or_else(|| call.null())
+}
+
+unsafe fn predict_score(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    match unsafe { evaluate(call) } {
+        Some((_, _, score)) => score.into_datum().unwrap_or_else(|| call.null()),
+        None => call.null(),
+    }
+}
+
+unsafe fn predict_value(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((_, model, score)) = (unsafe { evaluate(call) }) else { return call.null() };
+    if model.header.loss.is_classification() {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
+            format!("a model with loss \"{}\" predicts classes, not numbers", model.header.loss.name()),
+            Some("Use predict, predict_proba or predict_score."),
+        );
+    }
+    score.into_datum().unwrap_or_else(|| call.null())
+}
+
+unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((site, model, score)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let last = call.len() - 1;
+    let probability = if call.type_of(last) != pg_sys::TEXTOID {
+        model.probability_of_predicted(score)
+    } else {
+        // SAFETY: a text argument.
+        let Some(class) = call.get(last).and_then(|d| unsafe { String::from_datum(d, false) }) else {
+            return call.null();
+        };
+        let position = match &site.class {
+            Some((known, position)) if *known == class => *position,
+            _ => {
+                let classes = &model.header.classes;
+                let Some(position) = classes.iter().position(|c| *c == class) else {
+                    let list = if classes.is_empty() { "none".into() } else { classes.join(", ") };
+                    error::fail(
+                        PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                        format!("the model has no class \"{class}\""),
+                        Some(&format!("Its classes are: {list}.")),
+                    );
+                };
+                // A model value may change from row to row: nothing of it is remembered.
+                if site.model.is_some() {
+                    site.class = Some((class, position));
+                }
+                position
+            }
+        };
+        model.probability(score, position)
+    };
+    probability.and_then(IntoDatum::into_datum).unwrap_or_else(|| call.null())
+}
+
+/// The model that an argument of any of the three forms means (for other functions).
+pub fn model_argument(call: Call) -> Option<Rc<Model>> {
+    let datum = call.get(0)?;
+    Some(match call.type_of(0) {
+        pg_sys::INT8OID => stored(ModelKey::Id(datum.value() as i64)),
+        pg_sys::TEXTOID => {
+            // SAFETY: a text argument.
+            let name = unsafe { String::from_utf8_lossy(types::varlena_bytes(datum)).into_owned() };
+            stored(ModelKey::Name(name))
+        }
+        _ => {
+            // SAFETY: a corgipile.model argument.
+            let bytes = unsafe { types::varlena_bytes(datum) };
+            Rc::new(Model::decode(bytes).unwrap_or_else(|e| error::raise(e)))
+        }
+    })
+}
+
+fn stored(key: ModelKey) -> Rc<Model> {
+    catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key)).model
+}

@@ -1,0 +1,250 @@
+//! `train_sgd`: finds the columns, runs the aggregate query as the caller, stores the model.
+
+use super::models::check_new_name;
+use crate::catalog;
+use crate::error;
+use crate::pg::explain::pretty_bytes;
+use crate::pg::relation;
+use corgipile_core::model::Model;
+use corgipile_core::params::Params;
+use pgrx::{JsonB, PgLogLevel, PgSqlErrorCode, Spi, ereport, pg_extern, pg_sys};
+use serde_json::{Map, Value, json};
+use std::ffi::CString;
+
+/// A relation to train on: open to look at, locked until the end of the transaction.
+struct Source {
+    oid: pg_sys::Oid,
+    name: String,
+}
+
+impl Source {
+    /// Locks the relation and checks that rows can be read from it.
+    fn open(oid: pg_sys::Oid) -> Self {
+        // SAFETY: relation_open raises an error for an oid that is gone.
+        let kind = unsafe {
+            let relation = pg_sys::relation_open(oid, pg_sys::AccessShareLock as i32);
+            let kind = (*(*relation).rd_rel).relkind as u8;
+            pg_sys::relation_close(relation, pg_sys::NoLock as i32);
+            kind
+        };
+        let name = relation::qualified_name(oid).unwrap_or_default();
+        if !matches!(kind, b'r' | b'm' | b'v' | b'p' | b'f') {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
+                format!("{name} is not a table"),
+                Some("Train on a table, a materialized view, a view, a partitioned or a foreign table."),
+            );
+        }
+        if matches!(kind, b'v' | b'p' | b'f') {
+            pgrx::debug1!("{name} may not be readable in blocks; tuples are then shuffled in the buffer only");
+        }
+        Self { oid, name }
+    }
+
+    fn has_column(&self, name: &str) -> bool {
+        let Ok(name) = CString::new(name) else { return false };
+        // SAFETY: a catalog look-up by name.
+        unsafe { pg_sys::get_attnum(self.oid, name.as_ptr()) > 0 }
+    }
+
+    /// Names of the columns, for hints.
+    fn columns(&self) -> Vec<String> {
+        (1..=1600)
+            // SAFETY: a catalog look-up; null where there is no such column.
+            .map(|i| unsafe { relation::string(pg_sys::get_attname(self.oid, i, true)) })
+            .take_while(|name| !name.is_empty())
+            .filter(|name| !name.starts_with("........pg.dropped."))
+            .collect()
+    }
+
+    fn check_column(&self, name: &str, role: &str) {
+        if !self.has_column(name) {
+            let columns: Vec<String> = self.columns().into_iter().take(30).collect();
+            error::fail(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                format!("column \"{name}\" of {} does not exist", self.name),
+                Some(&format!("The {role} must be one of the columns {}.", columns.join(", "))),
+            );
+        }
+    }
+
+    /// The target: as given, or the column `label`.
+    fn target(&self, given: Option<String>) -> String {
+        let target = match given {
+            Some(target) => target,
+            None if self.has_column("label") => "label".into(),
+            None => error::fail(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                format!("{} has no column \"label\" and no target was given", self.name),
+                Some(&format!("Name the target: train_sgd('{}', 'column').", self.name)),
+            ),
+        };
+        self.check_column(&target, "target");
+        target
+    }
+
+    /// The features: as given, or `features_v` with `features_k` where it exists.
+    fn features(&self, given: Option<Vec<Option<String>>>) -> Vec<String> {
+        let features: Vec<String> = match given {
+            Some(given) => given.into_iter().flatten().collect(),
+            None if !self.has_column("features_v") => error::fail(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                format!("{} has no column \"features_v\" and no features were given", self.name),
+                Some(&format!(
+                    "Name an array column, train_sgd('{0}', 'target', '{{features}}'), or indices and values, '{{features_k,features_v}}'.",
+                    self.name
+                )),
+            ),
+            None if self.has_column("features_k") => vec!["features_k".into(), "features_v".into()],
+            None => vec!["features_v".into()],
+        };
+        if !(1..=2).contains(&features.len()) {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("{} feature columns were given", features.len()),
+                Some("Features are one array column, or two: feature numbers and values."),
+            );
+        }
+        for feature in &features {
+            self.check_column(feature, "features");
+        }
+        features
+    }
+}
+
+/// Options that were given, under the names of the arguments.
+struct Given(Map<String, Value>);
+
+impl Given {
+    fn set<T: Into<Value>>(&mut self, name: &str, value: Option<T>) {
+        if let Some(value) = value {
+            self.0.insert(name.into(), value.into());
+        }
+    }
+}
+
+/// Numbers that JSON has no word for (NaN, infinity) are kept as text, to be refused by name.
+fn number(x: f64) -> Value {
+    serde_json::Number::from_f64(x).map_or_else(|| json!(x.to_string()), Value::Number)
+}
+
+/// train_sgd(source, target, features, …) → id of the stored model.
+#[pg_extern]
+#[allow(clippy::too_many_arguments, reason = "the arguments of the SQL function, by name there")]
+fn train_sgd(
+    source: Option<pg_sys::Oid>,
+    target: Option<String>,
+    features: Option<Vec<Option<String>>>,
+    loss: Option<String>,
+    model_name: Option<String>,
+    l2_reg: Option<f64>,
+    learning_rate: Option<f64>,
+    schedule: Option<String>,
+    decay: Option<f64>,
+    max_epochs: Option<i32>,
+    tolerance: Option<f64>,
+    max_seconds: Option<f64>,
+    batch_size: Option<i32>,
+    seed: Option<i64>,
+    fit_intercept: Option<bool>,
+    on_null: Option<String>,
+    shuffle: Option<String>,
+    block_size: Option<String>,
+    buffer_size: Option<String>,
+    verbose: Option<bool>,
+) -> i64 {
+    // SAFETY: plain checks that raise the server's own errors.
+    unsafe {
+        pg_sys::PreventCommandIfReadOnly(c"train_sgd()".as_ptr());
+        pg_sys::PreventCommandDuringRecovery(c"train_sgd()".as_ptr());
+        pg_sys::PreventCommandIfParallelMode(c"train_sgd()".as_ptr());
+    }
+    let Some(source) = source else {
+        error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the source of train_sgd is NULL", None)
+    };
+    let mut given = Given(Map::new());
+    given.set("loss", loss);
+    given.set("l2_reg", l2_reg.map(number));
+    given.set("learning_rate", learning_rate.map(number));
+    given.set("schedule", schedule);
+    given.set("decay", decay.map(number));
+    given.set("max_epochs", max_epochs);
+    given.set("tolerance", tolerance.map(number));
+    given.set("max_seconds", max_seconds.map(number));
+    given.set("batch_size", batch_size);
+    given.set("seed", seed);
+    given.set("fit_intercept", fit_intercept);
+    given.set("on_null", on_null);
+    given.set("shuffle", shuffle);
+    given.set("block_size", block_size);
+    given.set("buffer_size", buffer_size);
+    given.set("verbose", verbose);
+    let options = Value::Object(given.0);
+    // All that can be refused is refused before the table is read.
+    Params::from_json(&options).unwrap_or_else(|e| error::raise(e));
+    if let Some(name) = &model_name {
+        check_new_name(name);
+    }
+    let source = Source::open(source);
+    let target = source.target(target);
+    let features = source.features(features);
+
+    let quote = |name: &String| pgrx::spi::quote_identifier(name);
+    let columns: Vec<String> = features.iter().map(quote).collect();
+    let query = format!(
+        "SELECT corgipile.model_send(corgipile.sgd({}, {}, $1)) FROM {}",
+        quote(&target),
+        columns.join(", "),
+        source.name
+    );
+    let bytes = match Spi::get_one_with_args::<Vec<u8>>(&query, &[JsonB(options).into()]) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) | Err(pgrx::spi::Error::InvalidPosition) => error::fail(
+            PgSqlErrorCode::ERRCODE_NO_DATA_FOUND,
+            format!("there are no rows to train on in {}", source.name),
+            Some("The table is empty, or row security or on_null => 'skip' leaves nothing."),
+        ),
+        Err(e) => error::internal(&format!("training failed: {e}")),
+    };
+    let mut model = Model::decode(&bytes).unwrap_or_else(|e| error::raise(e));
+    drop(bytes);
+    model.header.target = target;
+    model.header.features = features;
+    let id = catalog::insert(model_name.as_deref(), &source.name, &model);
+    tell(id, model_name.as_deref(), &model);
+    id
+}
+
+/// What became of the training, in one NOTICE.
+fn tell(id: i64, name: Option<&str>, model: &Model) {
+    let header = &model.header;
+    let name = name.map(|name| format!(" \"{name}\"")).unwrap_or_default();
+    let skipped = match header.rows_skipped {
+        0 => String::new(),
+        n => format!(" ({n} skipped for NULL)"),
+    };
+    let last = header.history.last();
+    let blocks = if header.blocks > 0 {
+        format!("{} blocks, {:.1} per buffer", header.blocks, header.blocks_per_buffer)
+    } else {
+        "input not readable in blocks, shuffled in the buffer only".into()
+    };
+    let message = format!(
+        "model {id}{name}: {}, {} tuples{skipped}, {} features, {} epochs, final loss {:.6}",
+        header.loss.name(),
+        header.rows,
+        header.n_features,
+        header.history.len(),
+        last.map_or(f64::NAN, |report| report.loss),
+    );
+    // SAFETY: a plain query of the transaction's state.
+    let in_block = unsafe { pg_sys::IsTransactionBlock() };
+    let visible = if in_block { " Other sessions see the model after COMMIT." } else { "" };
+    let detail = format!(
+        "Shuffle {}: {blocks}; peak memory {}; {:.0} ms.{visible}",
+        header.params.shuffle.name(),
+        pretty_bytes(header.peak_memory as usize),
+        header.duration_ms
+    );
+    ereport!(PgLogLevel::NOTICE, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, detail);
+}

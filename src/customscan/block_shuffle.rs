@@ -1,0 +1,228 @@
+//! BlockShuffle: a scan node that reads a table's blocks in random order.
+//!
+//! Filter and projection are core's (ExecScan); the tuples come through the table access method
+//! (`pg::block_scan`). ReScan starts the next epoch with a new order.
+
+use crate::pg::block_scan::BlockScan;
+use crate::pg::explain::{Explainer, pretty_bytes};
+use crate::pg::node::{CustomNode, Methods, Node, exec_methods, scan_methods};
+use crate::pg::raw;
+use corgipile_core::blocks::BlockLayout;
+use corgipile_core::permute::block_order;
+use pgrx::pg_sys;
+
+/// State of the node.
+pub struct BlockShuffle {
+    scan: Option<Box<BlockScan>>,
+    layout: BlockLayout,
+    random: bool,
+    seed: i64,
+    epoch: u32,
+    started: bool,
+    attributes: i32,
+}
+
+pub static SCAN_METHODS: Methods<pg_sys::CustomScanMethods> = Methods(scan_methods::<BlockShuffle>());
+static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(exec_methods::<BlockShuffle>(exec));
+
+/// Highest column that the node's filter and projection need.
+unsafe fn needed_attributes(css: &pg_sys::CustomScanState) -> i32 {
+    // SAFETY: the plan and the open relation of a node that is being begun.
+    unsafe {
+        let plan = css.ss.ps.plan.cast::<pg_sys::CustomScan>();
+        let natts = (*(*css.ss.ss_currentRelation).rd_att).natts;
+        let mut used: *mut pg_sys::Bitmapset = std::ptr::null_mut();
+        let scanrelid = (*plan).scan.scanrelid;
+        pg_sys::pull_varattnos((*plan).scan.plan.targetlist.cast(), scanrelid, &mut used);
+        pg_sys::pull_varattnos((*plan).scan.plan.qual.cast(), scanrelid, &mut used);
+        let mut highest = 0;
+        let mut member = -1;
+        loop {
+            member = pg_sys::bms_next_member(used, member);
+            if member < 0 {
+                return highest;
+            }
+            let attribute = member + pg_sys::FirstLowInvalidHeapAttributeNumber;
+            if attribute == 0 {
+                return natts;
+            }
+            highest = highest.max(attribute);
+        }
+    }
+}
+
+impl BlockShuffle {
+    /// Sets what the training above decided, and goes back to the first epoch.
+    ///
+    /// # Safety
+    /// `node` is a begun node.
+    pub unsafe fn configure(node: *mut Node<Self>, pages_per_block: u32, random: bool, seed: i64) {
+        // SAFETY: by contract.
+        let state = unsafe { &mut (*node).state };
+        state.layout.pages_per_block = pages_per_block.max(1);
+        state.random = random;
+        state.seed = seed;
+        state.epoch = 0;
+        state.started = false;
+    }
+
+    /// The table cut into blocks.
+    pub fn layout(&self) -> BlockLayout {
+        self.layout
+    }
+
+    /// Blocks read so far, over all epochs.
+    pub fn blocks_done(&self) -> u64 {
+        self.scan.as_ref().map_or(0, |scan| scan.blocks_done())
+    }
+
+    /// The row returned last, for messages.
+    pub fn current_ctid(&self) -> Option<(u32, u16)> {
+        self.scan.as_ref().map(|scan| scan.current_ctid())
+    }
+
+    /// Makes the scan if need be and puts it at the start of the current epoch.
+    unsafe fn start(node: *mut Node<Self>) {
+        // SAFETY: the relation is open and locked from Begin to End; the snapshot is the query's.
+        unsafe {
+            let css = &mut (*node).css;
+            let state = &mut (*node).state;
+            let order = if state.random {
+                block_order(state.seed, state.epoch, state.layout.blocks())
+            } else {
+                (0..state.layout.blocks()).collect()
+            };
+            let snapshot = (*css.ss.ps.state).es_snapshot;
+            let relation = css.ss.ss_currentRelation;
+            let (pages, attributes) = (state.layout.pages, state.attributes);
+            let scan = match state.scan.take() {
+                Some(scan) => scan,
+                None => BlockScan::new(relation, snapshot, pages, attributes),
+            };
+            state.scan.insert(scan).start(order, state.layout.pages_per_block);
+        }
+    }
+
+    /// Prepares the first pull of an epoch, outside of any unguarded section.
+    ///
+    /// # Safety
+    /// `node` is a begun node.
+    pub unsafe fn prepare(node: *mut Node<Self>) {
+        // SAFETY: by contract.
+        unsafe {
+            if !(*node).state.started {
+                Self::start(node);
+                (*node).state.started = true;
+            }
+        }
+    }
+}
+
+/// "Fetch the next scan tuple." Unguarded: see `pg::raw`.
+unsafe extern "C-unwind" fn exec(css: *mut pg_sys::CustomScanState) -> *mut pg_sys::TupleTableSlot {
+    // SAFETY: called by the executor with our node, inside the guard of whoever called it; the
+    // guarded work of starting is done before, or here under its own guard.
+    unsafe {
+        let node = css.cast::<Node<BlockShuffle>>();
+        if !(*node).state.started {
+            start_guarded(node);
+        }
+        #[allow(ffi_unwind_calls, reason = "inside the caller's pg_guard_ffi_boundary")]
+        let slot = raw::ExecScan(css.cast(), Some(access), Some(recheck));
+        slot
+    }
+}
+
+/// Starts an epoch from the unguarded path (the parent is not TupleShuffle).
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn start_guarded(node: *mut Node<BlockShuffle>) {
+    // SAFETY: as in `exec`.
+    unsafe { BlockShuffle::prepare(node) }
+}
+
+/// ExecScan's access method.
+unsafe extern "C-unwind" fn access(ss: *mut pg_sys::ScanState) -> *mut pg_sys::TupleTableSlot {
+    // SAFETY: `exec` passed its own node; `prepare` made the scan.
+    unsafe {
+        let node = ss.cast::<Node<BlockShuffle>>();
+        let slot = (*ss).ss_ScanTupleSlot;
+        let found = match &mut (*node).state.scan {
+            Some(scan) => scan.next(slot),
+            None => false,
+        };
+        if found { slot } else { core::ptr::null_mut() }
+    }
+}
+
+/// ExecScan's recheck method: no condition was pushed into the scan.
+unsafe extern "C-unwind" fn recheck(_: *mut pg_sys::ScanState, _: *mut pg_sys::TupleTableSlot) -> bool {
+    true
+}
+
+impl CustomNode for BlockShuffle {
+    const NAME: &'static std::ffi::CStr = c"BlockShuffle";
+
+    fn exec_methods() -> &'static pg_sys::CustomExecMethods {
+        &EXEC_METHODS.0
+    }
+
+    unsafe fn create(_plan: *mut pg_sys::CustomScan) -> Self {
+        Self {
+            scan: None,
+            layout: BlockLayout { pages: 0, pages_per_block: 1 },
+            random: true,
+            seed: 1,
+            epoch: 0,
+            started: false,
+            attributes: 0,
+        }
+    }
+
+    unsafe fn begin(node: *mut Node<Self>, _estate: *mut pg_sys::EState, _eflags: i32) {
+        // SAFETY: ExecInitCustomScan has opened and locked the relation.
+        unsafe {
+            let relation = (*node).css.ss.ss_currentRelation;
+            (*node).state.layout.pages =
+                pg_sys::RelationGetNumberOfBlocksInFork(relation, pg_sys::ForkNumber::MAIN_FORKNUM);
+            (*node).state.attributes = needed_attributes(&(*node).css);
+        }
+    }
+
+    unsafe fn rescan(node: *mut Node<Self>) {
+        // SAFETY: called by the executor with a begun node.
+        unsafe {
+            if (*node).state.started {
+                (*node).state.epoch += 1;
+                (*node).state.started = false;
+            }
+            pg_sys::ExecScanReScan(&raw mut (*node).css.ss);
+        }
+    }
+
+    unsafe fn end(node: *mut Node<Self>) {
+        // SAFETY: the relation is closed by the executor after this.
+        unsafe {
+            if let Some(scan) = (*node).state.scan.take() {
+                scan.end();
+            }
+        }
+    }
+
+    unsafe fn explain(node: *mut Node<Self>, es: *mut pg_sys::ExplainState) {
+        // SAFETY: by contract.
+        let (state, out) = unsafe { (&(*node).state, Explainer::new(es)) };
+        out.text("Block Order", if state.random { "random" } else { "sequential" });
+        out.text(
+            "Blocks",
+            &format!(
+                "{} of {}",
+                state.layout.blocks(),
+                pretty_bytes(state.layout.pages_per_block as usize * pg_sys::BLCKSZ as usize)
+            ),
+        );
+        if out.is_analyze() {
+            out.integer("Blocks Read", state.blocks_done() as i64);
+            out.integer("Pages Read", state.scan.as_ref().map_or(0, |scan| scan.pages_read()) as i64);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The read thread: a plain Rust thread that shuffles and trains on one buffer while the backend
+//! fills the other. It sees Rust memory only, and has every signal blocked.
+//!
+//! It belongs to the SGD node's state, whose drop closes the exchange and joins it: at the normal
+//! end, and also when a fill ends in an ERROR, a cancel or a FATAL.
+
+use crate::pg::thread;
+use corgipile_core::exchange::Exchange;
+use corgipile_core::loss::Loss;
+use corgipile_core::params::Params;
+use corgipile_core::trainer::{EpochReport, Trainer};
+use corgipile_core::tuples::TupleBuffer;
+use corgipile_core::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// A buffer on its way between the threads.
+#[derive(Debug)]
+pub struct Batch {
+    /// The tuples.
+    pub tuples: TupleBuffer,
+    /// Epoch, from 0.
+    pub epoch: u32,
+    /// Fill of the epoch, from 0.
+    pub fill: u32,
+    /// Does the epoch end with it?
+    pub last: bool,
+    /// The loss, as far as it is known.
+    pub loss: Loss,
+}
+
+/// Where time went on the compute side.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ComputeTime {
+    /// CPU time of shuffling the index.
+    pub shuffle_ns: u64,
+    /// CPU time of the SGD kernel.
+    pub sgd_ns: u64,
+    /// Time spent waiting for a filled buffer.
+    pub wait_ns: u64,
+}
+
+/// The end of an epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct EpochDone {
+    /// What it did.
+    pub report: EpochReport,
+    /// Does `tolerance` end training?
+    pub converged: bool,
+    /// Since training began.
+    pub time: ComputeTime,
+    /// Bytes of the weights.
+    pub weight_bytes: usize,
+}
+
+/// Shuffles and trains: the same work inline or in the thread.
+pub struct Compute {
+    trainer: Trainer,
+    params: Params,
+    time: ComputeTime,
+}
+
+impl Compute {
+    /// Weights of zero.
+    pub fn new(params: Params, loss: Loss) -> Result<Self> {
+        Ok(Self { trainer: Trainer::new(params.clone(), loss)?, params, time: ComputeTime::default() })
+    }
+
+    /// Trains on one buffer; at the last of an epoch says how the epoch went.
+    pub fn consume(&mut self, batch: &mut Batch, go_on: impl FnMut() -> bool) -> Result<Option<EpochDone>> {
+        let start = thread::cpu_ns();
+        if batch.loss != self.trainer.loss() {
+            self.trainer.restart(batch.loss)?;
+        }
+        batch.tuples.arrange(self.params.shuffle.tuples(), self.params.seed, batch.epoch, batch.fill)?;
+        let shuffled = thread::cpu_ns();
+        self.time.shuffle_ns += shuffled - start;
+        self.trainer.train(&batch.tuples, go_on)?;
+        self.time.sgd_ns += thread::cpu_ns() - shuffled;
+        if !batch.last {
+            return Ok(None);
+        }
+        let (report, converged) = self.trainer.end_epoch();
+        Ok(Some(EpochDone { report, converged, time: self.time, weight_bytes: self.trainer.bytes() }))
+    }
+
+    /// The trainer.
+    pub fn into_trainer(self) -> Trainer {
+        self.trainer
+    }
+}
+
+type Answer = Result<EpochDone>;
+
+/// The running thread.
+pub struct ReadThread {
+    exchange: Arc<Exchange<Batch, Answer>>,
+    handle: Option<JoinHandle<Result<Trainer>>>,
+}
+
+impl ReadThread {
+    /// Starts it with these buffers to go round.
+    pub fn start(params: Params, loss: Loss, buffers: Vec<Batch>) -> std::io::Result<Self> {
+        let exchange = Exchange::new(buffers);
+        let theirs = Arc::clone(&exchange);
+        let handle = thread::spawn("corgipile sgd", move || body(&theirs, params, loss))?;
+        Ok(Self { exchange, handle: Some(handle) })
+    }
+
+    /// The exchange with the thread.
+    pub fn exchange(&self) -> &Exchange<Batch, Answer> {
+        &self.exchange
+    }
+
+    /// Ends the thread and takes its trainer; `None` if it panicked.
+    pub fn finish(mut self) -> Option<Result<Trainer>> {
+        self.exchange.close();
+        self.handle.take().and_then(|handle| handle.join().ok())
+    }
+}
+
+impl Drop for ReadThread {
+    fn drop(&mut self) {
+        self.exchange.close();
+        if let Some(handle) = self.handle.take() {
+            // The thread looks at the stop flag every few hundred tuples; a panic of its own is not ours.
+            drop(handle.join());
+        }
+    }
+}
+
+fn body(exchange: &Arc<Exchange<Batch, Answer>>, params: Params, loss: Loss) -> Result<Trainer> {
+    let _reader = exchange.reader();
+    let mut compute = match Compute::new(params, loss) {
+        Ok(compute) => compute,
+        Err(error) => {
+            exchange.reply(Err(error.clone()));
+            return Err(error);
+        }
+    };
+    loop {
+        let waiting = Instant::now();
+        let Some(mut batch) = exchange.next() else { return Ok(compute.into_trainer()) };
+        compute.time.wait_ns += waiting.elapsed().as_nanos() as u64;
+        let outcome = compute.consume(&mut batch, || !exchange.stop_flag().load(Ordering::Relaxed));
+        exchange.give_back(batch);
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(done)) => exchange.reply(Ok(done)),
+            Err(error) => {
+                if error != Error::Stopped {
+                    exchange.reply(Err(error.clone()));
+                }
+                return Err(error);
+            }
+        }
+    }
+}

@@ -1,0 +1,604 @@
+//! SGD: trains by pulling buffers from TupleShuffle, one ReScan an epoch, and returns one row that
+//! holds the model.
+
+use super::read_thread::{Batch, Compute, EpochDone, ReadThread};
+use super::tuple_shuffle::{Filled, TupleShuffle};
+use crate::error;
+use crate::guc::Settings;
+use crate::pg::explain::{Explainer, pretty_bytes};
+use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
+use crate::pg::{list, types};
+use corgipile_core::blocks::{self, BlockLayout};
+use corgipile_core::exchange::Wait;
+use corgipile_core::labels::LabelCoder;
+use corgipile_core::model::{Header, Model};
+use corgipile_core::params::Params;
+use corgipile_core::trainer::{EpochReport, StopReason, Trainer};
+use corgipile_core::tuples::{Density, TupleBuffer};
+use corgipile_core::{Error, Result};
+use pgrx::{FromDatum, JsonB, PgLogLevel, PgSqlErrorCode, check_for_interrupts, ereport, pg_sys};
+use std::time::{Duration, Instant};
+
+/// A wait on the read thread never lasts longer without a look at the interrupts.
+const TICK: Duration = Duration::from_millis(10);
+/// Part of the memory limit that the buffers may take; the rest is for weights and the model.
+const BUFFER_PERCENT: usize = 90;
+
+/// State of the node.
+pub struct Sgd {
+    shuffle: *mut Node<TupleShuffle>,
+    settings: Settings,
+    params: Option<Params>,
+    done: bool,
+    /// Owned here so that it is joined when the state is dropped, whatever ends the query.
+    thread: Option<ReadThread>,
+    outcome: Outcome,
+    model: pg_sys::Datum,
+}
+
+/// What EXPLAIN ANALYZE and the model's header say of the run.
+#[derive(Default)]
+struct Outcome {
+    history: Vec<EpochReport>,
+    last: Option<EpochDone>,
+    loss_name: Option<&'static str>,
+    wait_ns: u64,
+    restarts: u32,
+    rows: u64,
+    weight_bytes: usize,
+    buffer_bytes: usize,
+    blocks_per_buffer: f64,
+    asynchronous: bool,
+}
+
+/// Training without a second thread: one buffer, filled and trained on in turn.
+struct Inline {
+    compute: Compute,
+    buffer: Option<Batch>,
+}
+
+/// Sizes in force.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    buffer_bytes: usize,
+    pages_per_block: u32,
+}
+
+pub static SCAN_METHODS: Methods<pg_sys::CustomScanMethods> = Methods(scan_methods::<Sgd>());
+static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(exec_methods::<Sgd>(exec));
+
+/// Block and buffer sizes under the memory limit; explicit ones are kept or refused, never changed.
+fn choose_sizes(settings: &Settings, params: &Params, table: Option<BlockLayout>) -> Result<Sizes> {
+    let page = pg_sys::BLCKSZ as usize;
+    let buffers = if settings.async_compute { 2 } else { 1 };
+    let cap = settings.memory_limit / 100 * BUFFER_PERCENT / buffers;
+    let table_bytes = table.map_or(usize::MAX, |layout| layout.pages as usize * page);
+    let buffer_bytes = match params.buffer_size.or(settings.buffer_size) {
+        Some(bytes) if bytes > cap => {
+            let what = format!("{buffers} buffers of {}", pretty_bytes(bytes));
+            return Err(Error::MemoryLimit { what, needed: bytes * buffers, limit: cap * buffers });
+        }
+        Some(bytes) => bytes,
+        None => blocks::auto_buffer_bytes(table_bytes, cap),
+    };
+    let pages_per_block = match params.block_size {
+        Some(bytes) if bytes > buffer_bytes => {
+            let what = format!("a block of {} in a buffer of {}", pretty_bytes(bytes), pretty_bytes(buffer_bytes));
+            return Err(Error::MemoryLimit { what, needed: bytes, limit: buffer_bytes });
+        }
+        Some(bytes) => (bytes / page).max(1) as u32,
+        None => {
+            let most = (settings.block_size / page).max(1) as u32;
+            blocks::auto_pages_per_block(table_bytes, buffer_bytes, page).min(most)
+        }
+    };
+    Ok(Sizes { buffer_bytes, pages_per_block })
+}
+
+/// Asks again and again, looking for interrupts; `None` once the read thread is gone.
+fn wait<T>(mut ask: impl FnMut(Duration) -> Wait<T>) -> Option<T> {
+    loop {
+        match ask(TICK) {
+            Wait::Ready(value) => return Some(value),
+            Wait::Gone => return None,
+            Wait::NotYet => {
+                check_for_interrupts!();
+            }
+        }
+    }
+}
+
+/// The header of a finished model.
+pub fn header(
+    trainer: &Trainer,
+    coder: &LabelCoder,
+    target_type: pg_sys::Oid,
+    density: Density,
+    params: &Params,
+    history: Vec<EpochReport>,
+    stop: StopReason,
+) -> Header {
+    let classes = coder.sorted_classes();
+    Header {
+        loss: trainer.loss(),
+        n_features: trainer.weights().len(),
+        sparse: density == Density::Sparse,
+        target: String::new(),
+        target_type: types::type_name(target_type),
+        features: Vec::new(),
+        classes: classes.iter().map(|class| types::class_text(class, target_type)).collect(),
+        params: params.clone(),
+        rows: history.last().map_or(0, |report| report.rows),
+        rows_skipped: 0,
+        history,
+        stop,
+        blocks: 0,
+        blocks_per_buffer: 0.0,
+        peak_memory: 0,
+        duration_ms: 0.0,
+    }
+}
+
+/// The model as a datum in the current memory context.
+pub fn model_datum(mut trainer: Trainer, coder: &LabelCoder, header: Header) -> Result<pg_sys::Datum> {
+    let weights = trainer.finish(coder.is_flipped())?;
+    let intercept = weights.intercept;
+    let bytes = Model { header, weights: weights.into_vec(), intercept }.encode()?;
+    types::varlena_datum(&bytes).ok_or(Error::OutOfMemory { bytes: bytes.len(), purpose: "the model" })
+}
+
+impl Sgd {
+    /// Reads the options, once, and sets the nodes below.
+    unsafe fn prepare(node: *mut Node<Self>, evaluate: bool) -> bool {
+        // SAFETY: a begun node; the options are the first of the plan's expressions.
+        unsafe {
+            if (*node).state.params.is_none() {
+                let plan = (*node).css.ss.ps.plan.cast::<pg_sys::CustomScan>();
+                let exprs = list::pointers::<pg_sys::Expr>((*plan).custom_exprs);
+                let options = match exprs.first() {
+                    None => None,
+                    Some(expr) if (**expr).type_ == pg_sys::NodeTag::T_Const => {
+                        let constant = expr.cast::<pg_sys::Const>();
+                        JsonB::from_datum((*constant).constvalue, (*constant).constisnull)
+                    }
+                    Some(expr) if evaluate => {
+                        let state = pg_sys::ExecInitExpr(*expr, &raw mut (*node).css.ss.ps);
+                        let mut null = false;
+                        let econtext = (*node).css.ss.ps.ps_ExprContext;
+                        let datum = pg_sys::ExecEvalExprSwitchContext(state, econtext, &mut null);
+                        JsonB::from_datum(datum, null)
+                    }
+                    Some(_) => return false,
+                };
+                (*node).state.params = Some(parse_options(options.as_ref()));
+            }
+            let state = &mut (*node).state;
+            let Some(params) = &state.params else { return false };
+            let blocks = TupleShuffle::block_shuffle(state.shuffle);
+            let table = blocks.map(|blocks| (*blocks).state.layout());
+            let sizes = choose_sizes(&state.settings, params, table).unwrap_or_else(|e| error::raise(e));
+            if let Some(blocks) = blocks {
+                super::block_shuffle::BlockShuffle::configure(
+                    blocks,
+                    sizes.pages_per_block,
+                    params.shuffle.blocks(),
+                    params.seed,
+                );
+            }
+            let buffers = if state.settings.async_compute { 2 } else { 1 };
+            (*state.shuffle).state.describe(sizes.buffer_bytes, buffers, params.shuffle.tuples());
+            state.outcome.buffer_bytes = sizes.buffer_bytes;
+            true
+        }
+    }
+
+    /// Trains; `None` for an empty input.
+    unsafe fn run(node: *mut Node<Self>) -> Option<pg_sys::Datum> {
+        // SAFETY: a begun node; SGD and TupleShuffle are different allocations, and each state is
+        // borrowed for the length of one call only.
+        unsafe {
+            let started = Instant::now();
+            Self::prepare(node, true);
+            let params = (*node).state.params.clone().unwrap_or_default();
+            let mut coder: Option<LabelCoder> = None;
+            loop {
+                let shuffle = (*node).state.shuffle;
+                let density = TupleShuffle::start(shuffle, &params, coder.take())?;
+                match Self::attempt(node, &params, density, started) {
+                    Some(datum) => return Some(datum),
+                    None => {
+                        // The target is a quantity after all: begin anew, now knowing it.
+                        (*node).state.thread = None;
+                        (*node).state.outcome.restarts += 1;
+                        (*node).state.outcome.history.clear();
+                        coder = (*shuffle).state.coder().cloned();
+                        pg_sys::ExecReScan(shuffle.cast());
+                        Self::prepare(node, true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One training; `None` when it must begin anew.
+    unsafe fn attempt(
+        node: *mut Node<Self>,
+        params: &Params,
+        density: Density,
+        started: Instant,
+    ) -> Option<pg_sys::Datum> {
+        // SAFETY: as for `run`.
+        unsafe {
+            let shuffle = (*node).state.shuffle;
+            let settings = (*node).state.settings;
+            let buffer_bytes = (*node).state.outcome.buffer_bytes;
+            let buffers = if settings.async_compute { 2 } else { 1 };
+            let left = settings.memory_limit.saturating_sub(buffers * buffer_bytes);
+            // Weights while training, and the model built from them.
+            let most = left / 12;
+            if let Density::Dense(dims) = density {
+                if dims == 0 {
+                    error::fail(
+                        PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
+                        "the feature array of the first row is empty",
+                        Some("Dense features need at least one value."),
+                    );
+                }
+                if dims > most {
+                    let what = format!("{dims} weights");
+                    error::raise(Error::MemoryLimit { what, needed: dims * 12, limit: left });
+                }
+            }
+            (*shuffle).state.limit_features(most);
+            let loss = (*shuffle).state.coder()?.loss();
+            let batch = || Batch { tuples: TupleBuffer::new(density, buffer_bytes), epoch: 0, fill: 0, last: false, loss };
+            let mut inline: Option<Inline> = None;
+            if settings.async_compute {
+                match ReadThread::start(params.clone(), loss, vec![batch(), batch()]) {
+                    Ok(thread) => (*node).state.thread = Some(thread),
+                    Err(e) => pgrx::debug1!("corgipile trains without a second thread: {e}"),
+                }
+            }
+            (*node).state.outcome.asynchronous = (*node).state.thread.is_some();
+            if (*node).state.thread.is_none() {
+                let compute = Compute::new(params.clone(), loss).unwrap_or_else(|e| error::raise(e));
+                inline = Some(Inline { compute, buffer: Some(batch()) });
+            }
+            let mut stop = StopReason::MaxEpochs;
+            for epoch in 0..params.max_epochs {
+                if epoch > 0 {
+                    pg_sys::ExecReScan(shuffle.cast());
+                }
+                let done = Self::epoch(node, epoch, &mut inline)?;
+                Self::end_of_epoch(node, params, epoch, done);
+                if done.converged {
+                    stop = StopReason::Tolerance;
+                    break;
+                }
+                if params.max_seconds > 0.0 && started.elapsed().as_secs_f64() >= params.max_seconds {
+                    stop = StopReason::MaxSeconds;
+                    break;
+                }
+            }
+            let trainer = match (inline, (*node).state.thread.take()) {
+                (Some(inline), _) => inline.compute.into_trainer(),
+                (None, Some(thread)) => match thread.finish() {
+                    Some(Ok(trainer)) => trainer,
+                    Some(Err(e)) => error::raise(e),
+                    None => error::internal("the read thread ended unexpectedly"),
+                },
+                (None, None) => error::internal("there is no trainer"),
+            };
+            Some(Self::emit(node, trainer, params, density, stop, started))
+        }
+    }
+
+    /// Runs one epoch over the child; `None` when training must begin anew.
+    unsafe fn epoch(node: *mut Node<Self>, epoch: u32, inline: &mut Option<Inline>) -> Option<EpochDone> {
+        // SAFETY: as for `run`.
+        unsafe {
+            let shuffle = (*node).state.shuffle;
+            let blocks = TupleShuffle::block_shuffle(shuffle);
+            let blocks_before = blocks.map_or(0, |b| (*b).state.blocks_done());
+            let mut fill = 0;
+            loop {
+                let mut batch = match inline.as_mut().and_then(|inline| inline.buffer.take()) {
+                    Some(batch) => batch,
+                    None => Self::take_idle(node),
+                };
+                batch.tuples.clear();
+                let filled = TupleShuffle::fill(shuffle, &mut batch.tuples, epoch > 0 || fill > 0);
+                if filled == Filled::Restart {
+                    return None;
+                }
+                batch.epoch = epoch;
+                batch.fill = fill;
+                batch.last = filled == Filled::Last;
+                batch.loss = (*shuffle).state.coder()?.loss();
+                fill += 1;
+                let buffers = if (*node).state.outcome.asynchronous { 2 } else { 1 };
+                (*shuffle).state.note_memory(batch.tuples.bytes_allocated() * buffers.min(fill as usize));
+                let last = batch.last;
+                if let (0, Some(b)) = (epoch, blocks) {
+                    let done = (*b).state.blocks_done() - blocks_before;
+                    if !last || fill == 1 {
+                        (*node).state.outcome.blocks_per_buffer = done as f64 / f64::from(fill);
+                    }
+                }
+                if last && epoch == 0 {
+                    let rows = (*shuffle).state.epoch_pulled() - (*shuffle).state.epoch_skipped();
+                    if let Some(Err(e)) = (*shuffle).state.coder().map(|coder| coder.check_complete(rows)) {
+                        error::raise(e);
+                    }
+                }
+                let answer = match inline {
+                    Some(Inline { compute, buffer }) => {
+                        let answer = compute.consume(&mut batch, || {
+                            check_for_interrupts!();
+                            true
+                        });
+                        *buffer = Some(batch);
+                        answer.transpose()
+                    }
+                    None => {
+                        if let Some(thread) = &(*node).state.thread {
+                            thread.exchange().submit(batch);
+                        }
+                        last.then(|| Self::take_reply(node))
+                    }
+                };
+                match answer {
+                    None => {}
+                    Some(Ok(done)) => return Some(done),
+                    Some(Err(e)) => error::raise(e),
+                }
+            }
+        }
+    }
+
+    /// An idle buffer, or the read thread's error.
+    unsafe fn take_idle(node: *mut Node<Self>) -> Batch {
+        // SAFETY: as for `run`; the exchange is not used while errors are raised.
+        unsafe {
+            let waiting = Instant::now();
+            let taken = (*node).state.thread.as_ref().and_then(|thread| {
+                let exchange = thread.exchange();
+                match exchange.take_reply(Duration::ZERO) {
+                    Wait::Ready(Err(e)) => Some(Err(e)),
+                    _ => wait(|limit| exchange.take_idle(limit)).map(Ok),
+                }
+            });
+            (*node).state.outcome.wait_ns += waiting.elapsed().as_nanos() as u64;
+            match taken {
+                Some(Ok(batch)) => batch,
+                Some(Err(e)) => Self::thread_failed(node, Some(e)),
+                None => Self::thread_failed(node, None),
+            }
+        }
+    }
+
+    /// The read thread's answer to an epoch.
+    unsafe fn take_reply(node: *mut Node<Self>) -> Result<EpochDone> {
+        // SAFETY: as for `run`.
+        unsafe {
+            let waiting = Instant::now();
+            let thread = (*node).state.thread.as_ref();
+            let reply = thread.and_then(|thread| wait(|limit| thread.exchange().take_reply(limit)));
+            (*node).state.outcome.wait_ns += waiting.elapsed().as_nanos() as u64;
+            match reply {
+                Some(reply) => reply,
+                None => Self::thread_failed(node, None),
+            }
+        }
+    }
+
+    /// Joins the thread and raises its error.
+    unsafe fn thread_failed(node: *mut Node<Self>, known: Option<Error>) -> ! {
+        // SAFETY: as for `run`.
+        let thread = unsafe { (*node).state.thread.take() };
+        let reply = thread.as_ref().and_then(|thread| match thread.exchange().take_reply(Duration::ZERO) {
+            Wait::Ready(Err(e)) => Some(e),
+            _ => None,
+        });
+        drop(thread);
+        match known.or(reply) {
+            Some(e) => error::raise(e),
+            None => error::internal("the read thread ended unexpectedly"),
+        }
+    }
+
+    /// Checks the counts of an epoch, and notes and tells how it went.
+    unsafe fn end_of_epoch(node: *mut Node<Self>, params: &Params, epoch: u32, done: EpochDone) {
+        // SAFETY: as for `run`.
+        unsafe {
+            let shuffle = &(*(*node).state.shuffle).state;
+            let expected = shuffle.epoch_pulled() - shuffle.epoch_skipped();
+            if done.report.rows != expected {
+                error::internal(&format!(
+                    "epoch {} trained on {} of {expected} tuples",
+                    epoch + 1,
+                    done.report.rows
+                ));
+            }
+            let outcome = &mut (*node).state.outcome;
+            outcome.history.push(done.report);
+            outcome.rows += done.report.rows;
+            outcome.last = Some(done);
+            outcome.weight_bytes = done.weight_bytes;
+            outcome.loss_name = shuffle.coder().map(|coder| coder.loss().name());
+            if params.verbose {
+                let EpochReport { loss, accuracy, learning_rate, rows, .. } = done.report;
+                let accuracy = accuracy.map(|a| format!(", accuracy {a:.5}")).unwrap_or_default();
+                ereport!(
+                    PgLogLevel::NOTICE,
+                    PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+                    format!(
+                        "epoch {} of {}: loss {loss:.6}{accuracy}, learning rate {learning_rate:.3e}, {rows} tuples",
+                        epoch + 1,
+                        params.max_epochs
+                    )
+                );
+            }
+        }
+    }
+
+    /// Builds the model's datum in the query's memory context.
+    unsafe fn emit(
+        node: *mut Node<Self>,
+        trainer: Trainer,
+        params: &Params,
+        density: Density,
+        stop: StopReason,
+        started: Instant,
+    ) -> pg_sys::Datum {
+        // SAFETY: as for `run`.
+        unsafe {
+            let shuffle = (*node).state.shuffle;
+            let state = &(*shuffle).state;
+            let Some(coder) = state.coder() else { error::internal("there is no target") };
+            let outcome = &(*node).state.outcome;
+            let blocks = TupleShuffle::block_shuffle(shuffle).map(|b| (*b).state.layout());
+            let mut params = params.clone();
+            params.buffer_size = Some(outcome.buffer_bytes);
+            params.block_size = blocks.map(|b| b.pages_per_block as usize * pg_sys::BLCKSZ as usize);
+            let history = outcome.history.clone();
+            let mut header = header(&trainer, coder, state.target_type, density, &params, history, stop);
+            header.target = state.names().target.clone();
+            header.features = state.names().features.clone();
+            header.rows_skipped = state.epoch_skipped();
+            header.blocks = blocks.map_or(0, |b| b.blocks());
+            header.blocks_per_buffer = outcome.blocks_per_buffer;
+            header.peak_memory = (state.peak_bytes() + outcome.weight_bytes) as u64;
+            header.duration_ms = started.elapsed().as_secs_f64() * 1e3;
+            let old = pg_sys::MemoryContextSwitchTo((*(*node).css.ss.ps.state).es_query_cxt);
+            let datum = model_datum(trainer, coder, header);
+            pg_sys::MemoryContextSwitchTo(old);
+            datum.unwrap_or_else(|e| error::raise(e))
+        }
+    }
+}
+
+/// Parameters from the aggregate's options argument.
+pub fn parse_options(options: Option<&JsonB>) -> Params {
+    match options {
+        None => Params::default(),
+        Some(JsonB(json)) => Params::from_json(json).unwrap_or_else(|e| error::raise(e)),
+    }
+}
+
+/// "Fetch the next scan tuple."
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn exec(css: *mut pg_sys::CustomScanState) -> *mut pg_sys::TupleTableSlot {
+    // SAFETY: called by the executor with our begun node. The scan slot has one column, the model.
+    unsafe {
+        let node = css.cast::<Node<Sgd>>();
+        let slot = (*css).ss.ss_ScanTupleSlot;
+        pg_sys::ExecClearTuple(slot);
+        if std::mem::replace(&mut (*node).state.done, true) {
+            return slot;
+        }
+        let model = Sgd::run(node);
+        let node_state = &mut (*node).state;
+        node_state.model = model.unwrap_or(pg_sys::Datum::from(0));
+        *(*slot).tts_values = node_state.model;
+        *(*slot).tts_isnull = model.is_none();
+        pg_sys::ExecStoreVirtualTuple(slot);
+        let projection = (*css).ss.ps.ps_ProjInfo;
+        if projection.is_null() {
+            return slot;
+        }
+        let econtext = (*css).ss.ps.ps_ExprContext;
+        pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
+        (*econtext).ecxt_scantuple = slot;
+        pg_sys::ExecProject(projection)
+    }
+}
+
+impl CustomNode for Sgd {
+    const NAME: &'static std::ffi::CStr = c"SGD";
+
+    fn exec_methods() -> &'static pg_sys::CustomExecMethods {
+        &EXEC_METHODS.0
+    }
+
+    unsafe fn create(_plan: *mut pg_sys::CustomScan) -> Self {
+        Self {
+            shuffle: std::ptr::null_mut(),
+            settings: Settings::read(),
+            params: None,
+            done: false,
+            thread: None,
+            outcome: Outcome::default(),
+            model: pg_sys::Datum::from(0),
+        }
+    }
+
+    unsafe fn begin(node: *mut Node<Self>, estate: *mut pg_sys::EState, eflags: i32) {
+        // SAFETY: being begun; the planner puts a TupleShuffle below.
+        unsafe {
+            let child = node::begin_child(node, estate, eflags);
+            match node::downcast::<TupleShuffle>(child) {
+                Some(shuffle) => (*node).state.shuffle = shuffle,
+                None => error::internal("the child of SGD is not TupleShuffle"),
+            }
+            Self::prepare(node, false);
+        }
+    }
+
+    unsafe fn rescan(node: *mut Node<Self>) {
+        // SAFETY: a begun node. A training starts from the beginning, with the options of now.
+        unsafe {
+            if std::mem::replace(&mut (*node).state.done, false) {
+                (*node).state.thread = None;
+                (*node).state.params = None;
+                (*node).state.outcome.history.clear();
+                node::rescan_child(node, (*node).state.shuffle.cast());
+            }
+        }
+    }
+
+    unsafe fn end(node: *mut Node<Self>) {
+        // SAFETY: a begun node.
+        unsafe {
+            (*node).state.thread = None;
+            pg_sys::ExecEndNode((*node).state.shuffle.cast());
+        }
+    }
+
+    unsafe fn explain(node: *mut Node<Self>, es: *mut pg_sys::ExplainState) {
+        // SAFETY: by contract.
+        let (state, out) = unsafe { (&(*node).state, Explainer::new(es)) };
+        let outcome = &state.outcome;
+        if let Some(params) = &state.params {
+            let loss = outcome.loss_name.or(params.loss.map(|loss| loss.name()));
+            out.text("Loss", loss.unwrap_or("chosen by the target"));
+            out.text("Strategy", params.shuffle.name());
+            out.integer("Seed", params.seed);
+            out.integer("Max Epochs", i64::from(params.max_epochs));
+            out.text(
+                "Learning Rate",
+                &format!("{} x {}^epoch, batch size {}", params.learning_rate, params.decay, params.batch_size),
+            );
+        }
+        if !out.is_analyze() {
+            return;
+        }
+        out.integer("Epochs", outcome.history.len() as i64);
+        out.integer("Tuples", outcome.rows as i64);
+        if outcome.restarts > 0 {
+            out.integer("Restarts", i64::from(outcome.restarts));
+        }
+        if let Some(done) = &outcome.last {
+            out.float("Final Loss", done.report.loss, 6);
+            if let Some(accuracy) = done.report.accuracy {
+                out.float("Final Progressive Accuracy", accuracy, 5);
+            }
+            out.bytes("Weights Memory", outcome.weight_bytes);
+            out.text("Compute", if outcome.asynchronous { "in the read thread" } else { "between the fills" });
+            out.time("Shuffle CPU Time", done.time.shuffle_ns);
+            out.time("SGD CPU Time", done.time.sgd_ns);
+            out.time("Read Thread Waited", done.time.wait_ns);
+            out.time("Write Thread Waited", outcome.wait_ns);
+        }
+    }
+}

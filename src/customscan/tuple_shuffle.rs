@@ -1,0 +1,494 @@
+//! TupleShuffle: fills buffers with decoded tuples.
+//!
+//! Like Hash it hands its parent a whole buffer, not a slot a tuple, and keeps its own
+//! instrumentation. What is shuffled is an index, by the read thread (`read_thread`), so that it
+//! overlaps with the next fill. ReScan rescans the child.
+
+use super::ColumnNames;
+use super::block_shuffle::BlockShuffle;
+use crate::error::{self, RowError};
+use crate::pg::array::{ACCEPTED, Element};
+use crate::pg::explain::{Explainer, pretty_bytes};
+use crate::pg::fill::{Decoder, LabelRead, Room, Stop};
+use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
+use crate::pg::{list, relation, thread, types};
+use corgipile_core::labels::{Coded, LabelCoder};
+use corgipile_core::params::{OnNull, Params};
+use corgipile_core::tuples::{Density, TupleBuffer};
+use pgrx::pg_sys;
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+
+/// Tuples between two returns from the unguarded loop.
+const QUOTA: u32 = 4096;
+
+/// State of the node.
+pub struct TupleShuffle {
+    child: *mut pg_sys::PlanState,
+    names: ColumnNames,
+    /// Type of the target.
+    pub target_type: pg_sys::Oid,
+    sparse: bool,
+    training: Option<Training>,
+    explain: Explained,
+    // Over all epochs, for EXPLAIN ANALYZE.
+    rows: u64,
+    skipped: u64,
+    fills: u64,
+    bytes: u64,
+    cpu_ns: u64,
+}
+
+/// What a training needs, from `start` on.
+struct Training {
+    decoder: Decoder,
+    coder: LabelCoder,
+    /// Bytes of the known classes of a text target; the decoder points into them.
+    texts: Vec<Box<[u8]>>,
+    /// Counters of the child's tuples in this epoch.
+    epoch_pulled: u64,
+    epoch_skipped: u64,
+}
+
+/// What EXPLAIN shows of the plan.
+#[derive(Default)]
+struct Explained {
+    buffer_bytes: usize,
+    buffers: usize,
+    shuffled: bool,
+    peak_bytes: usize,
+}
+
+/// How a fill ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filled {
+    /// The buffer is full; more is to come.
+    Full,
+    /// The input has ended.
+    Last,
+    /// The target turned out to be a quantity after labels were trained on as classes.
+    Restart,
+}
+
+pub static SCAN_METHODS: Methods<pg_sys::CustomScanMethods> = Methods(scan_methods::<TupleShuffle>());
+static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(exec_methods::<TupleShuffle>(exec));
+
+/// How a target of this type is read.
+pub fn label_read(target_type: pg_sys::Oid) -> LabelRead {
+    match types::base_type(target_type) {
+        pg_sys::BOOLOID => LabelRead::Bool,
+        pg_sys::INT2OID => LabelRead::Int2,
+        pg_sys::INT4OID => LabelRead::Int4,
+        pg_sys::INT8OID => LabelRead::Int8,
+        pg_sys::FLOAT4OID => LabelRead::Float4,
+        pg_sys::FLOAT8OID => LabelRead::Float8,
+        pg_sys::TEXTOID | pg_sys::VARCHAROID => LabelRead::Bytes,
+        pg_sys::NUMERICOID => LabelRead::Slow,
+        base => {
+            let (mut length, mut by_value) = (0, false);
+            // SAFETY: a catalog look-up by oid.
+            unsafe { pg_sys::get_typlenbyval(base, &mut length, &mut by_value) };
+            if by_value { LabelRead::Word } else { LabelRead::Slow }
+        }
+    }
+}
+
+/// The element type of an array column, or an error that lists what is accepted.
+pub fn element_of(array_type: pg_sys::Oid, name: &str, indices: bool) -> Element {
+    // SAFETY: a catalog look-up by oid; not an array gives InvalidOid.
+    let element = unsafe { pg_sys::get_element_type(types::base_type(array_type)) };
+    match Element::of(element) {
+        Some(element) if !indices || element.is_integer() => element,
+        _ => error::unusable_features(name, &types::type_name(array_type), indices, ACCEPTED),
+    }
+}
+
+/// A decoder for inputs with the columns target, indices (if sparse), values in this order.
+pub fn decoder(
+    target_type: pg_sys::Oid,
+    index_element: Option<Element>,
+    value_element: Element,
+    on_null: OnNull,
+    temporary: pg_sys::MemoryContext,
+) -> Decoder {
+    let sparse = index_element.is_some();
+    Decoder {
+        target: 0,
+        indices: 1,
+        values: if sparse { 2 } else { 1 },
+        columns: if sparse { 3 } else { 2 },
+        index_element: index_element.unwrap_or(Element::Int4),
+        value_element,
+        sparse,
+        dims: 0,
+        max_index: i64::from(i32::MAX),
+        label_read: label_read(target_type),
+        numbers: false,
+        known: 0,
+        keys: [0; 2],
+        texts: [(core::ptr::null(), 0); 2],
+        label: None,
+        skip_nulls: on_null == OnNull::Skip,
+        pending: core::ptr::null_mut(),
+        temporary,
+        pulled: 0,
+        skipped: 0,
+        bytes: 0,
+    }
+}
+
+/// Codes a target value that the decoder does not know, and teaches it. The second value says that
+/// the target just turned out to be a quantity.
+///
+/// # Safety
+/// `datum` is a non-NULL value of the target's type; `texts` is what the decoder points into.
+pub unsafe fn learn_label(
+    decoder: &mut Decoder,
+    coder: &mut LabelCoder,
+    texts: &mut Vec<Box<[u8]>>,
+    datum: pg_sys::Datum,
+    target_type: pg_sys::Oid,
+) -> Result<bool, RowError> {
+    // SAFETY: by contract.
+    let value = unsafe { types::target_value(datum, target_type) }.ok_or(RowError::TargetNotFinite)?;
+    let known_before = coder.classes().len();
+    let mut switched = false;
+    let label = match coder.code(value.clone())? {
+        Coded::Label(label) => label,
+        Coded::NowNumbers => {
+            switched = true;
+            decoder.numbers = decoder.label_read != LabelRead::Slow;
+            value.number() as f32
+        }
+    };
+    if !label.is_finite() {
+        return Err(RowError::TargetNotFinite);
+    }
+    decoder.label = Some(label);
+    if !switched && coder.classes().len() > known_before {
+        let at = known_before;
+        match decoder.label_read {
+            LabelRead::Slow => {}
+            LabelRead::Bytes => {
+                // SAFETY: a varlena by `label_read`.
+                let bytes: Box<[u8]> = unsafe { types::varlena_bytes(datum) }.into();
+                decoder.texts[at] = (bytes.as_ptr(), bytes.len());
+                texts.push(bytes);
+                decoder.known = at + 1;
+            }
+            _ => {
+                decoder.keys[at] = decoder.key(datum);
+                decoder.known = at + 1;
+            }
+        }
+    }
+    Ok(switched)
+}
+
+impl TupleShuffle {
+    /// The child, if it is a BlockShuffle.
+    ///
+    /// # Safety
+    /// `node` is a begun node.
+    pub unsafe fn block_shuffle(node: *mut Node<Self>) -> Option<*mut Node<BlockShuffle>> {
+        // SAFETY: by contract.
+        unsafe { node::downcast::<BlockShuffle>((*node).state.child) }
+    }
+
+    /// Names of the aggregate's arguments.
+    pub fn names(&self) -> &ColumnNames {
+        &self.names
+    }
+
+    /// The coder of the target, once started.
+    pub fn coder(&self) -> Option<&LabelCoder> {
+        self.training.as_ref().map(|training| &training.coder)
+    }
+
+    /// Rows left out in this epoch.
+    pub fn epoch_skipped(&self) -> u64 {
+        self.training.as_ref().map_or(0, |training| training.epoch_skipped)
+    }
+
+    /// Rows that the child gave in this epoch.
+    pub fn epoch_pulled(&self) -> u64 {
+        self.training.as_ref().map_or(0, |training| training.epoch_pulled)
+    }
+
+    /// What EXPLAIN will show of the buffers.
+    pub fn describe(&mut self, buffer_bytes: usize, buffers: usize, shuffled: bool) {
+        self.explain = Explained { buffer_bytes, buffers, shuffled, peak_bytes: self.explain.peak_bytes };
+    }
+
+    /// Most bytes that the buffers have had.
+    pub fn peak_bytes(&self) -> usize {
+        self.explain.peak_bytes
+    }
+
+    /// Notes the bytes that the buffers have allocated.
+    pub fn note_memory(&mut self, bytes: usize) {
+        self.explain.peak_bytes = self.explain.peak_bytes.max(bytes);
+    }
+
+    /// Prepares a training and looks at the first tuple: the shape of the features, or `None` for an
+    /// empty input. A coder is passed on when training starts anew.
+    ///
+    /// # Safety
+    /// `node` is a begun node at the start of a scan.
+    pub unsafe fn start(node: *mut Node<Self>, params: &Params, coder: Option<LabelCoder>) -> Option<Density> {
+        // SAFETY: by contract; the argument types were checked when the plan was made.
+        unsafe {
+            let state = &mut (*node).state;
+            let plan = (*node).css.ss.ps.plan;
+            let targets = list::pointers::<pg_sys::TargetEntry>((*plan).targetlist);
+            let type_at = |i: usize| pg_sys::exprType((*targets[i]).expr.cast());
+            let name_at = |i: usize| state.names.features.get(i).map_or("features", String::as_str);
+            let index_element = state.sparse.then(|| element_of(type_at(1), name_at(0), true));
+            let values = if state.sparse { 2 } else { 1 };
+            let value_element = element_of(type_at(values), name_at(values - 1), false);
+            let coder = match coder {
+                Some(coder) => coder,
+                None => LabelCoder::new(types::target_kind(state.target_type), params.loss)
+                    .unwrap_or_else(|e| error::raise(e)),
+            };
+            let temporary = (*(*node).css.ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
+            let mut decoder = decoder(state.target_type, index_element, value_element, params.on_null, temporary);
+            decoder.numbers = !coder.loss().is_classification() && decoder.label_read != LabelRead::Slow;
+            state.training =
+                Some(Training { decoder, coder, texts: Vec::new(), epoch_pulled: 0, epoch_skipped: 0 });
+            if state.sparse {
+                return Self::peek(node).map(|_| Density::Sparse);
+            }
+            let dims = Self::peek(node)?;
+            if let Some(training) = &mut (*node).state.training {
+                training.decoder.dims = dims;
+            }
+            Some(Density::Dense(dims))
+        }
+    }
+
+    /// Limits feature numbers so that the weights stay under the memory cap.
+    pub fn limit_features(&mut self, most: usize) {
+        if let Some(training) = &mut self.training {
+            training.decoder.max_index = (most as i64).min(i64::from(i32::MAX));
+        }
+    }
+
+    unsafe fn prepare(node: *mut Node<Self>) {
+        // SAFETY: the child of a begun node.
+        unsafe {
+            let child = (*node).state.child;
+            if !(*child).chgParam.is_null() {
+                pg_sys::ExecReScan(child);
+            }
+            if let Some(blocks) = node::downcast::<BlockShuffle>(child) {
+                BlockShuffle::prepare(blocks);
+            }
+        }
+    }
+
+    unsafe fn peek(node: *mut Node<Self>) -> Option<usize> {
+        // SAFETY: the closure touches plain data only.
+        unsafe {
+            Self::prepare(node);
+            let child = (*node).state.child;
+            let training = (*node).state.training.as_mut()?;
+            let decoder = &raw mut training.decoder;
+            let instrument = (*node).css.ss.ps.instrument;
+            start_clock(instrument);
+            let peeked = pg_guard_ffi_boundary(|| (*decoder).peek(child));
+            stop_clock(instrument, 0);
+            match peeked {
+                Ok(len) => len,
+                Err(stop) => Self::fail(node, RowError::from(stop)),
+            }
+        }
+    }
+
+    /// Fills `buffer` from where the input stands. `trained` says whether any buffer was already
+    /// trained on, so that a late change of the target's meaning needs a restart.
+    ///
+    /// # Safety
+    /// `node` was started; `buffer` is of its density.
+    pub unsafe fn fill(node: *mut Node<Self>, buffer: &mut TupleBuffer, trained: bool) -> Filled {
+        // SAFETY: the guarded closure touches plain data only: a Copy decoder, a Copy view of the
+        // buffer's storage, and the child. Nothing else holds the node's state meanwhile.
+        unsafe {
+            Self::prepare(node);
+            let instrument = (*node).css.ss.ps.instrument;
+            start_clock(instrument);
+            let cpu = thread::cpu_ns();
+            let child = (*node).state.child;
+            let target_type = (*node).state.target_type;
+            let filled = loop {
+                let Some(training) = (*node).state.training.as_mut() else { break Filled::Last };
+                let mut room = Room::of(buffer);
+                let (room_at, decoder) = (&raw mut room, &raw mut training.decoder);
+                let stop = pg_guard_ffi_boundary(|| (*decoder).run(child, &mut *room_at, QUOTA));
+                room.commit(buffer);
+                match stop {
+                    Stop::Quota => {}
+                    Stop::End => break Filled::Last,
+                    Stop::Full => break Filled::Full,
+                    Stop::Room(values) => {
+                        if !buffer.has_room(values) {
+                            if buffer.is_empty() {
+                                let what = format!("one tuple of {values} features");
+                                error::raise(corgipile_core::Error::MemoryLimit {
+                                    what,
+                                    needed: values * 8 + 64,
+                                    limit: buffer.limit(),
+                                });
+                            }
+                            break Filled::Full;
+                        }
+                        buffer.make_room(values).unwrap_or_else(|e| error::raise(e));
+                    }
+                    Stop::UnknownLabel => {
+                        let slot = training.decoder.pending;
+                        let datum = *(*slot).tts_values.add(training.decoder.target);
+                        let Training { decoder, coder, texts, .. } = training;
+                        match learn_label(decoder, coder, texts, datum, target_type) {
+                            Ok(false) => {}
+                            Ok(true) if trained => break Filled::Restart,
+                            Ok(true) => buffer.map_labels(|code| training.coder.value_of_code(code)),
+                            Err(what) => Self::fail(node, what),
+                        }
+                    }
+                    other => Self::fail(node, RowError::from(other)),
+                }
+            };
+            let state = &mut (*node).state;
+            if let Some(training) = &mut state.training {
+                let decoder = &mut training.decoder;
+                training.epoch_pulled += std::mem::take(&mut decoder.pulled);
+                let skipped = std::mem::take(&mut decoder.skipped);
+                training.epoch_skipped += skipped;
+                state.skipped += skipped;
+                state.bytes += std::mem::take(&mut decoder.bytes);
+            }
+            state.rows += buffer.len() as u64;
+            state.fills += 1;
+            state.cpu_ns += thread::cpu_ns() - cpu;
+            stop_clock(instrument, buffer.len());
+            filled
+        }
+    }
+
+    /// Raises the error of the pending row, with its place.
+    unsafe fn fail(node: *mut Node<Self>, what: RowError) -> ! {
+        // SAFETY: a begun node.
+        unsafe {
+            let state = &(*node).state;
+            let number = state.training.as_ref().map_or(0, |t| t.epoch_pulled + t.decoder.pulled);
+            let place = match Self::block_shuffle(node) {
+                Some(blocks) => {
+                    let table = (*(*blocks).css.ss.ss_currentRelation).rd_id;
+                    let name = relation::qualified_name(table).unwrap_or_default();
+                    let (page, line) = (*blocks).state.current_ctid().unwrap_or_default();
+                    format!("in the row with ctid ({page},{line}) of table {name}")
+                }
+                None => format!("in row {number} of the input"),
+            };
+            let dims = state.training.as_ref().map_or(0, |t| t.decoder.dims);
+            let most = state.training.as_ref().map_or(0, |t| t.decoder.max_index);
+            error::raise_row(what, &state.names, &place, dims, most)
+        }
+    }
+}
+
+unsafe fn start_clock(instrument: *mut pg_sys::Instrumentation) {
+    if !instrument.is_null() {
+        // SAFETY: the node's own instrumentation.
+        unsafe { pg_sys::InstrStartNode(instrument) }
+    }
+}
+
+unsafe fn stop_clock(instrument: *mut pg_sys::Instrumentation, rows: usize) {
+    if !instrument.is_null() {
+        // SAFETY: as above; started before.
+        unsafe { pg_sys::InstrStopNode(instrument, rows as f64) }
+    }
+}
+
+/// TupleShuffle gives whole buffers to SGD; nobody may ask it for a slot.
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn exec(_css: *mut pg_sys::CustomScanState) -> *mut pg_sys::TupleTableSlot {
+    error::internal("TupleShuffle node does not support the ExecProcNode call convention")
+}
+
+impl CustomNode for TupleShuffle {
+    const NAME: &'static std::ffi::CStr = c"TupleShuffle";
+
+    fn exec_methods() -> &'static pg_sys::CustomExecMethods {
+        &EXEC_METHODS.0
+    }
+
+    unsafe fn create(plan: *mut pg_sys::CustomScan) -> Self {
+        // SAFETY: a plan made by the planner module: two or three columns, names as private data.
+        let (names, target_type, columns) = unsafe {
+            let targets = list::pointers::<pg_sys::TargetEntry>((*plan).scan.plan.targetlist);
+            let target = targets.first().map_or(pg_sys::InvalidOid, |t| pg_sys::exprType((**t).expr.cast()));
+            (list::read_private_data::<ColumnNames>((*plan).custom_private), target, targets.len())
+        };
+        Self {
+            child: std::ptr::null_mut(),
+            names: names.unwrap_or_default(),
+            target_type,
+            sparse: columns == 3,
+            training: None,
+            explain: Explained::default(),
+            rows: 0,
+            skipped: 0,
+            fills: 0,
+            bytes: 0,
+            cpu_ns: 0,
+        }
+    }
+
+    unsafe fn begin(node: *mut Node<Self>, estate: *mut pg_sys::EState, eflags: i32) {
+        // SAFETY: being begun.
+        unsafe { (*node).state.child = node::begin_child(node, estate, eflags) }
+    }
+
+    unsafe fn rescan(node: *mut Node<Self>) {
+        // SAFETY: a begun node.
+        unsafe {
+            if let Some(training) = &mut (*node).state.training {
+                training.decoder.pending = std::ptr::null_mut();
+                training.decoder.label = None;
+                training.decoder.pulled = 0;
+                training.decoder.skipped = 0;
+                training.epoch_pulled = 0;
+                training.epoch_skipped = 0;
+            }
+            node::rescan_child(node, (*node).state.child);
+        }
+    }
+
+    unsafe fn end(node: *mut Node<Self>) {
+        // SAFETY: a begun node.
+        unsafe {
+            (*node).state.training = None;
+            pg_sys::ExecEndNode((*node).state.child);
+        }
+    }
+
+    unsafe fn explain(node: *mut Node<Self>, es: *mut pg_sys::ExplainState) {
+        // SAFETY: by contract.
+        let (state, out) = unsafe { (&(*node).state, Explainer::new(es)) };
+        let explain = &state.explain;
+        if explain.buffers > 0 {
+            out.text("Tuple Order", if explain.shuffled { "shuffled in the buffer" } else { "as read" });
+            out.text("Buffers", &format!("{} of {}", explain.buffers, pretty_bytes(explain.buffer_bytes)));
+        }
+        if out.is_analyze() {
+            out.integer("Tuples", state.rows as i64);
+            if state.skipped > 0 {
+                out.integer("Rows Skipped for NULL", state.skipped as i64);
+            }
+            out.integer("Fills", state.fills as i64);
+            out.bytes("Peak Memory", explain.peak_bytes);
+            out.time("CPU Time With Children", state.cpu_ns);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! One-dimensional numeric arrays read where they lie, without detoasting what is plain.
+//!
+//! Called inside a guard: plain data only, no panic, no allocation but `detoast_attr`'s, which goes
+//! to the caller's temporary context. Layout: array.h (header, dimensions, lower bounds, NULL
+//! bitmap, elements), varlena headers: postgres.h.
+
+#![allow(ffi_unwind_calls, reason = "called inside a pg_guard_ffi_boundary, as the module says")]
+
+use super::raw;
+use pgrx::pg_sys;
+
+#[cfg(target_endian = "big")]
+compile_error!("varlena headers are read as little-endian words");
+
+/// Types that feature values and indices may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// real
+    Float4,
+    /// double precision
+    Float8,
+    /// smallint
+    Int2,
+    /// integer
+    Int4,
+    /// bigint
+    Int8,
+}
+
+impl Element {
+    /// By the array's element type.
+    pub fn of(element: pg_sys::Oid) -> Option<Self> {
+        match element {
+            pg_sys::FLOAT4OID => Some(Self::Float4),
+            pg_sys::FLOAT8OID => Some(Self::Float8),
+            pg_sys::INT2OID => Some(Self::Int2),
+            pg_sys::INT4OID => Some(Self::Int4),
+            pg_sys::INT8OID => Some(Self::Int8),
+            _ => None,
+        }
+    }
+
+    /// Whether it can number features.
+    pub fn is_integer(self) -> bool {
+        !matches!(self, Self::Float4 | Self::Float8)
+    }
+}
+
+/// What a user is told about accepted arrays.
+pub const ACCEPTED: &str = "smallint[], integer[], bigint[], real[] or double precision[]";
+
+/// An array that is there and one-dimensional (or empty).
+#[derive(Debug, Clone, Copy)]
+pub struct RawArray {
+    /// Number of elements.
+    pub len: usize,
+    /// First element, perhaps unaligned.
+    pub data: *const u8,
+}
+
+/// Why an array cannot be used.
+#[derive(Debug, Clone, Copy)]
+pub enum Unusable {
+    /// More than one dimension.
+    Dimensions(i32),
+    /// The element at this position (from 1) is NULL.
+    NullAt(usize),
+    /// Its bytes are not an array's.
+    Corrupt,
+}
+
+/// Content of a varlena that is not toasted: pointer behind the header, and its length.
+#[inline(always)]
+unsafe fn content(varlena: *const u8) -> (*const u8, usize) {
+    // SAFETY: the caller passes a plain varlena; its first byte tells the size of the header.
+    unsafe {
+        let first = *varlena;
+        if first & 1 == 1 {
+            (varlena.add(1), usize::from(first >> 1) - 1)
+        } else {
+            let header = varlena.cast::<u32>().read_unaligned();
+            (varlena.add(4), (header >> 2) as usize - 4)
+        }
+    }
+}
+
+/// Gives a plain varlena: itself, or a detoasted copy in `temporary`.
+///
+/// # Safety
+/// Inside a guard; `datum` is a valid varlena and `temporary` a memory context.
+#[inline(always)]
+pub unsafe fn plain(datum: pg_sys::Datum, temporary: pg_sys::MemoryContext) -> (*const u8, usize) {
+    // SAFETY: by contract. A first byte of 1 marks a toast pointer, low bits 10 a compressed value.
+    unsafe {
+        let varlena = datum.cast_mut_ptr::<u8>();
+        let first = *varlena;
+        if first == 1 || first & 3 == 2 {
+            let old = pg_sys::CurrentMemoryContext;
+            pg_sys::CurrentMemoryContext = temporary;
+            let copy = raw::detoast_attr(varlena.cast());
+            pg_sys::CurrentMemoryContext = old;
+            content(copy.cast())
+        } else {
+            content(varlena)
+        }
+    }
+}
+
+/// Opens an array value.
+///
+/// # Safety
+/// Inside a guard; `datum` is a non-NULL array, `temporary` a memory context.
+#[inline(always)]
+pub unsafe fn open(datum: pg_sys::Datum, temporary: pg_sys::MemoryContext) -> Result<RawArray, Unusable> {
+    // SAFETY: by contract; every read stays inside the varlena's length, which is checked.
+    unsafe {
+        let (at, size) = plain(datum, temporary);
+        if size < 12 {
+            return Err(Unusable::Corrupt);
+        }
+        let word = |i: usize| at.cast::<i32>().add(i).read_unaligned();
+        let (dimensions, null_offset) = (word(0), word(1));
+        if dimensions == 0 {
+            return Ok(RawArray { len: 0, data: at });
+        }
+        if dimensions != 1 {
+            return Err(Unusable::Dimensions(dimensions));
+        }
+        if size < 20 {
+            return Err(Unusable::Corrupt);
+        }
+        let len = word(3).max(0) as usize;
+        if null_offset == 0 {
+            return Ok(RawArray { len, data: at.add(20) });
+        }
+        let bitmap = at.add(20);
+        let mut i = 0;
+        while i < len {
+            if *bitmap.add(i / 8) & (1 << (i % 8)) == 0 {
+                return Err(Unusable::NullAt(i + 1));
+            }
+            i += 1;
+        }
+        Ok(RawArray { len, data: at.add((null_offset as usize).wrapping_sub(4)) })
+    }
+}
+
+/// Copies `len` elements as f32; gives the position (from 1) of the first that is not finite.
+///
+/// # Safety
+/// `data` holds `len` elements of that type; `out` has room for `len` values.
+#[inline(always)]
+pub unsafe fn copy_values(array: RawArray, element: Element, out: *mut f32) -> Option<usize> {
+    const EXPONENT: u32 = 0x7f80_0000;
+    // SAFETY: by contract; reads are unaligned, writes stay below `len`.
+    unsafe {
+        let len = array.len;
+        let mut wrong = false;
+        macro_rules! copy {
+            ($source:ty, $convert:expr) => {{
+                let source = array.data.cast::<$source>();
+                let mut i = 0;
+                while i < len {
+                    let value: f32 = $convert(source.add(i).read_unaligned());
+                    wrong |= value.to_bits() & EXPONENT == EXPONENT;
+                    *out.add(i) = value;
+                    i += 1;
+                }
+            }};
+        }
+        match element {
+            Element::Float4 => copy!(f32, |x| x),
+            Element::Float8 => copy!(f64, |x| x as f32),
+            Element::Int2 => copy!(i16, f32::from),
+            Element::Int4 => copy!(i32, |x| x as f32),
+            Element::Int8 => copy!(i64, |x| x as f32),
+        }
+        if !wrong {
+            return None;
+        }
+        let mut i = 0;
+        while i < len && (*out.add(i)).is_finite() {
+            i += 1;
+        }
+        Some(i + 1)
+    }
+}
+
+/// The integer at `i`.
+///
+/// # Safety
+/// `i < array.len` and the elements are of that integer type.
+#[inline(always)]
+pub unsafe fn integer_at(array: RawArray, element: Element, i: usize) -> i64 {
+    // SAFETY: by contract.
+    unsafe {
+        match element {
+            Element::Int2 => i64::from(array.data.cast::<i16>().add(i).read_unaligned()),
+            Element::Int8 => array.data.cast::<i64>().add(i).read_unaligned(),
+            _ => i64::from(array.data.cast::<i32>().add(i).read_unaligned()),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Reading a table block by block in an order of our own, through the table access method only.
+//!
+//! The sampling interface does exactly this: it asks a `TsmRoutine` which page comes next and which
+//! tuples of it, and leaves visibility, locking, serializable conflicts and the buffer strategy to
+//! the access method (tableam.h, heapam_handler.c). Our routine names every page of the block order
+//! once, and every tuple of the page.
+//!
+//! `next` and the two callbacks run inside the guard of whoever drives the scan: they own nothing to
+//! drop and cannot panic.
+
+#![allow(ffi_unwind_calls, reason = "called inside a pg_guard_ffi_boundary, as the module says")]
+
+use pgrx::pg_sys;
+
+use super::raw;
+
+/// The scan and where it stands. Boxed: the sampler's callbacks hold its address.
+pub struct BlockScan {
+    sampler: pg_sys::SampleScanState,
+    routine: pg_sys::TsmRoutine,
+    scan: pg_sys::TableScanDesc,
+    table_slot: *mut pg_sys::TupleTableSlot,
+    position: Position,
+    page_open: bool,
+    attributes: i32,
+}
+
+/// Where the scan stands in the order of the blocks.
+struct Position {
+    order: Vec<u32>,
+    pages: u32,
+    pages_per_block: u32,
+    next_block: usize,
+    page: u32,
+    end: u32,
+    next_offset: u32,
+    blocks_done: u64,
+    pages_read: u64,
+}
+
+/// "Returns the block number of the next page to be scanned."
+unsafe extern "C-unwind" fn next_sample_block(
+    sampler: *mut pg_sys::SampleScanState,
+    nblocks: pg_sys::BlockNumber,
+) -> pg_sys::BlockNumber {
+    // SAFETY: `tsm_state` was set to the position beside the sampler in the same box.
+    let at = unsafe { &mut *(*sampler).tsm_state.cast::<Position>() };
+    at.next_offset = 1;
+    loop {
+        if at.page < at.end {
+            let page = at.page;
+            at.page += 1;
+            // The relation cannot shrink under our lock; a page past its end would be a read error.
+            if page < nblocks {
+                at.pages_read += 1;
+                return page;
+            }
+            continue;
+        }
+        if at.next_block > 0 && at.next_block <= at.order.len() && at.end > 0 {
+            at.blocks_done += 1;
+            at.end = 0;
+            at.page = 0;
+        }
+        let Some(block) = at.order.get(at.next_block) else {
+            return pg_sys::InvalidBlockNumber;
+        };
+        at.next_block += 1;
+        at.page = block.saturating_mul(at.pages_per_block).min(at.pages);
+        at.end = at.page.saturating_add(at.pages_per_block).min(at.pages);
+    }
+}
+
+/// "Returns the offset number of the next tuple to be sampled on the specified page."
+unsafe extern "C-unwind" fn next_sample_tuple(
+    sampler: *mut pg_sys::SampleScanState,
+    _page: pg_sys::BlockNumber,
+    max_offset: pg_sys::OffsetNumber,
+) -> pg_sys::OffsetNumber {
+    // SAFETY: as in `next_sample_block`.
+    let at = unsafe { &mut *(*sampler).tsm_state.cast::<Position>() };
+    if at.next_offset > u32::from(max_offset) {
+        return 0;
+    }
+    let offset = at.next_offset as pg_sys::OffsetNumber;
+    at.next_offset += 1;
+    offset
+}
+
+impl BlockScan {
+    /// A scan of `relation` that will deform the first `attributes` columns of each tuple. Nothing
+    /// is read yet.
+    ///
+    /// # Safety
+    /// `relation` is open and locked for as long as the scan lives; `snapshot` is registered or active.
+    pub unsafe fn new(relation: pg_sys::Relation, snapshot: pg_sys::Snapshot, pages: u32, attributes: i32) -> Box<Self> {
+        // SAFETY: by contract; zeroed nodes are what makeNode gives. The strategy ring keeps a table
+        // that cannot stay in shared buffers from evicting others; a table that can is left there
+        // for the next epoch.
+        unsafe {
+            let ring = u64::from(pages) > pg_sys::NBuffers as u64 / 2;
+            let scan = pg_sys::table_beginscan_sampling(relation, snapshot, 0, std::ptr::null_mut(), ring, false, true);
+            let mut this = Box::new(Self {
+                sampler: std::mem::zeroed(),
+                routine: std::mem::zeroed(),
+                scan,
+                table_slot: pg_sys::table_slot_create(relation, std::ptr::null_mut()),
+                position: Position {
+                    order: Vec::new(),
+                    pages,
+                    pages_per_block: 1,
+                    next_block: 0,
+                    page: 0,
+                    end: 0,
+                    next_offset: 1,
+                    blocks_done: 0,
+                    pages_read: 0,
+                },
+                page_open: false,
+                attributes,
+            });
+            this.routine.type_ = pg_sys::NodeTag::T_TsmRoutine;
+            this.routine.NextSampleBlock = Some(next_sample_block);
+            this.routine.NextSampleTuple = Some(next_sample_tuple);
+            this.sampler.ss.ps.type_ = pg_sys::NodeTag::T_SampleScanState;
+            this.sampler.tsmroutine = &raw mut this.routine;
+            this.sampler.tsm_state = (&raw mut this.position).cast();
+            this
+        }
+    }
+
+    /// Starts (again) with this order of blocks.
+    ///
+    /// # Safety
+    /// The relation is still open; not inside an unguarded section.
+    pub unsafe fn start(&mut self, order: Vec<u32>, pages_per_block: u32) {
+        // SAFETY: by contract; rescanning an unread scan is harmless.
+        unsafe {
+            pg_sys::ExecClearTuple(self.table_slot);
+            pg_sys::table_rescan(self.scan, std::ptr::null_mut());
+        }
+        let at = &mut self.position;
+        at.order = order;
+        at.pages_per_block = pages_per_block.max(1);
+        at.next_block = 0;
+        at.page = 0;
+        at.end = 0;
+        self.page_open = false;
+    }
+
+    /// Puts the next visible tuple into `slot` (virtual); false at the end.
+    ///
+    /// # Safety
+    /// Inside a guard; `slot` is a virtual slot of the relation's row type.
+    #[inline]
+    pub unsafe fn next(&mut self, slot: *mut pg_sys::TupleTableSlot) -> bool {
+        // SAFETY: by contract; the scan's methods are those of its relation's access method.
+        unsafe {
+            let table_am = (*(*self.scan).rs_rd).rd_tableam;
+            let (Some(next_page), Some(next_tuple)) =
+                ((*table_am).scan_sample_next_block, (*table_am).scan_sample_next_tuple)
+            else {
+                return false;
+            };
+            loop {
+                if self.page_open {
+                            if next_tuple(self.scan, &raw mut self.sampler, self.table_slot) {
+                        break;
+                    }
+                    self.page_open = false;
+                }
+                    if !next_page(self.scan, &raw mut self.sampler) {
+                    return false;
+                }
+                self.page_open = true;
+            }
+            let source = &mut *self.table_slot;
+            if i32::from(source.tts_nvalid) < self.attributes {
+                raw::slot_getsomeattrs_int(source, self.attributes);
+            }
+            let target = &mut *slot;
+            let mut i = 0;
+            while i < self.attributes as usize {
+                *target.tts_values.add(i) = *source.tts_values.add(i);
+                *target.tts_isnull.add(i) = *source.tts_isnull.add(i);
+                i += 1;
+            }
+            target.tts_flags &= !(pg_sys::TTS_FLAG_EMPTY as u16);
+            target.tts_nvalid = (*target.tts_tupleDescriptor).natts as pg_sys::AttrNumber;
+            target.tts_tid = source.tts_tid;
+            target.tts_tableOid = source.tts_tableOid;
+            true
+        }
+    }
+
+    /// Page and line of the tuple returned last.
+    pub fn current_ctid(&self) -> (u32, u16) {
+        // SAFETY: the slot lives as long as the scan.
+        let tid = unsafe { (*self.table_slot).tts_tid };
+        ((u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo), tid.ip_posid)
+    }
+
+    /// Blocks read to their end since the scan was made.
+    pub fn blocks_done(&self) -> u64 {
+        self.position.blocks_done
+    }
+
+    /// Pages read since the scan was made.
+    pub fn pages_read(&self) -> u64 {
+        self.position.pages_read
+    }
+
+    /// Releases pin, slot and scan.
+    ///
+    /// # Safety
+    /// The relation is still open. Called at the normal end; after an ERROR the server releases them itself.
+    pub unsafe fn end(self: Box<Self>) {
+        // SAFETY: by contract.
+        unsafe {
+            pg_sys::ExecDropSingleTupleTableSlot(self.table_slot);
+            pg_sys::table_endscan(self.scan);
+        }
+    }
+}

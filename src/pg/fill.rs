@@ -1,0 +1,413 @@
+//! The hot loop of the write thread: pull tuples from the child, decode target and features, append
+//! to the arena.
+//!
+//! The loop runs inside one guard for thousands of tuples. All it touches is plain data (`Decoder`,
+//! `Room`), so that an ERROR raised below may jump out of it; whatever needs allocation, a decision
+//! or an error message ends the loop with a `Stop` and is done outside.
+
+#![allow(ffi_unwind_calls, reason = "called inside a pg_guard_ffi_boundary, as the module says")]
+
+use super::array::{self, Element, RawArray, Unusable};
+use super::raw;
+use corgipile_core::tuples::{Density, TupleBuffer};
+use pgrx::pg_sys;
+
+/// How the target column is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelRead {
+    /// boolean
+    Bool,
+    /// smallint
+    Int2,
+    /// integer
+    Int4,
+    /// bigint
+    Int8,
+    /// real
+    Float4,
+    /// double precision
+    Float8,
+    /// text and other varlena types compared by their bytes
+    Bytes,
+    /// Any other type passed by value (an enum's oid, a date)
+    Word,
+    /// Everything else: decoded outside the loop
+    Slow,
+}
+
+/// Which column of the input it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// The label.
+    Target,
+    /// The sparse feature numbers.
+    Indices,
+    /// The feature values.
+    Values,
+}
+
+/// Why the loop ended.
+#[derive(Debug, Clone, Copy)]
+pub enum Stop {
+    /// The quota is used up; go on.
+    Quota,
+    /// No more tuples.
+    End,
+    /// The buffer has reached its limit.
+    Full,
+    /// Storage for a tuple of this many values is needed.
+    Room(usize),
+    /// A target value whose label is not known yet.
+    UnknownLabel,
+    /// A column is NULL.
+    Null(Column),
+    /// An array cannot be used.
+    Unusable(Column, Unusable),
+    /// The value at this position (from 1; 0: the target) is NaN or infinite.
+    NotFinite(Column, usize),
+    /// A dense array of another length.
+    Length(usize),
+    /// Indices and values of different length.
+    Unpaired(usize, usize),
+    /// The index at this position (from 1) is below 1, too large, or not above the one before it.
+    Index(usize, i64),
+}
+
+/// How to decode a tuple, and the state of decoding.
+#[derive(Debug, Clone, Copy)]
+pub struct Decoder {
+    /// Position of the target among the input's columns.
+    pub target: usize,
+    /// Position of the sparse feature numbers; unused when dense.
+    pub indices: usize,
+    /// Position of the feature values.
+    pub values: usize,
+    /// Columns of the input.
+    pub columns: i32,
+    /// Element type of the indices.
+    pub index_element: Element,
+    /// Element type of the values.
+    pub value_element: Element,
+    /// Indices and values?
+    pub sparse: bool,
+    /// Features of a dense tuple; 0: not known yet.
+    pub dims: usize,
+    /// Largest feature number allowed.
+    pub max_index: i64,
+    /// How the target is read.
+    pub label_read: LabelRead,
+    /// The target is a quantity, not a class.
+    pub numbers: bool,
+    /// How many of `keys` and `texts` are set.
+    pub known: usize,
+    /// Known classes by value; the first has label −1, the second +1.
+    pub keys: [u64; 2],
+    /// Known classes by bytes.
+    pub texts: [(*const u8, usize); 2],
+    /// Label of the pending tuple, if found.
+    pub label: Option<f32>,
+    /// Leave tuples with NULL out?
+    pub skip_nulls: bool,
+    /// The tuple that was pulled but not yet taken.
+    pub pending: *mut pg_sys::TupleTableSlot,
+    /// Context for detoasted copies, reset for each tuple that needed it.
+    pub temporary: pg_sys::MemoryContext,
+    /// Tuples pulled.
+    pub pulled: u64,
+    /// Tuples left out.
+    pub skipped: u64,
+    /// Bytes that were detoasted or copied.
+    pub bytes: u64,
+}
+
+/// Raw view of a buffer's storage.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    values: *mut f32,
+    indices: *mut u32,
+    ends: *mut usize,
+    labels: *mut f32,
+    rows: usize,
+    rows_there: usize,
+    used: usize,
+    values_there: usize,
+    limit: usize,
+    max_features: usize,
+}
+
+impl Room {
+    /// A view of the buffer; valid until the buffer is touched otherwise.
+    pub fn of(buffer: &mut TupleBuffer) -> Self {
+        let (rows_there, _) = buffer.capacity();
+        let (limit, max_features) = (buffer.limit(), buffer.max_features());
+        let dense = matches!(buffer.density(), Density::Dense(_));
+        let storage = buffer.storage();
+        Self {
+            rows: storage.rows,
+            rows_there: if dense { rows_there } else { storage.labels.len().min(storage.ends.len()) },
+            used: storage.used,
+            values_there: storage.values.len(),
+            values: storage.values.as_mut_ptr(),
+            indices: storage.indices.as_mut_ptr(),
+            ends: storage.ends.as_mut_ptr(),
+            labels: storage.labels.as_mut_ptr(),
+            limit,
+            max_features,
+        }
+    }
+
+    /// Makes what was appended valid.
+    pub fn commit(self, buffer: &mut TupleBuffer) {
+        buffer.commit(self.rows, self.max_features);
+    }
+}
+
+/// A float's key: equal numbers have equal bits.
+#[inline(always)]
+pub fn float_key(x: f64) -> u64 {
+    (x + 0.0).to_bits()
+}
+
+impl Decoder {
+    /// The class key of a by-value target.
+    ///
+    /// # Safety
+    /// `datum` is of the type that `label_read` says.
+    #[inline(always)]
+    pub fn key(&self, datum: pg_sys::Datum) -> u64 {
+        match self.label_read {
+            LabelRead::Bool => u64::from(datum.value() as u8 != 0),
+            LabelRead::Int2 => i64::from(datum.value() as i16) as u64,
+            LabelRead::Int4 => i64::from(datum.value() as i32) as u64,
+            LabelRead::Float4 => float_key(f64::from(f32::from_bits(datum.value() as u32))),
+            LabelRead::Float8 => float_key(f64::from_bits(datum.value() as u64)),
+            _ => datum.value() as u64,
+        }
+    }
+
+    /// The number of a by-value target.
+    #[inline(always)]
+    fn number(&self, datum: pg_sys::Datum) -> f32 {
+        match self.label_read {
+            LabelRead::Bool => f32::from(u8::from(datum.value() as u8 != 0)),
+            LabelRead::Int2 => f32::from(datum.value() as i16),
+            LabelRead::Int4 => datum.value() as i32 as f32,
+            LabelRead::Float4 => f32::from_bits(datum.value() as u32),
+            LabelRead::Float8 => f64::from_bits(datum.value() as u64) as f32,
+            _ => datum.value() as i64 as f32,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn find_label(&mut self, datum: pg_sys::Datum) -> Result<f32, Stop> {
+        if self.label_read == LabelRead::Slow {
+            return Err(Stop::UnknownLabel);
+        }
+        if self.numbers {
+            let number = self.number(datum);
+            return if number.is_finite() { Ok(number) } else { Err(Stop::NotFinite(Column::Target, 0)) };
+        }
+        if self.label_read == LabelRead::Bytes {
+            // SAFETY: by contract of `decode` a varlena; known texts live as long as the node.
+            unsafe {
+                let (at, len) = array::plain(datum, self.temporary);
+                let mut i = 0;
+                while i < self.known {
+                    let (known, known_len) = *self.texts.get_unchecked(i);
+                    if known_len == len && libc::memcmp(known.cast(), at.cast(), len) == 0 {
+                        return Ok(if i == 0 { -1.0 } else { 1.0 });
+                    }
+                    i += 1;
+                }
+            }
+            return Err(Stop::UnknownLabel);
+        }
+        let key = self.key(datum);
+        if self.known > 0 && self.keys[0] == key {
+            Ok(-1.0)
+        } else if self.known > 1 && self.keys[1] == key {
+            Ok(1.0)
+        } else {
+            Err(Stop::UnknownLabel)
+        }
+    }
+
+    /// Opens an array column and checks its element type's promise.
+    #[inline(always)]
+    unsafe fn array(&self, datum: pg_sys::Datum, column: Column) -> Result<RawArray, Stop> {
+        // SAFETY: by contract of `decode`.
+        unsafe { array::open(datum, self.temporary) }.map_err(|what| Stop::Unusable(column, what))
+    }
+
+    /// Decodes one tuple into `room`. `Ok(false)`: it was left out.
+    ///
+    /// # Safety
+    /// Inside a guard; `values` and `nulls` hold the columns that the decoder was made for.
+    #[inline(always)]
+    pub unsafe fn decode(
+        &mut self,
+        values: *const pg_sys::Datum,
+        nulls: *const bool,
+        room: &mut Room,
+    ) -> Result<bool, Stop> {
+        // SAFETY: by contract; every write to `room` is below the lengths it was made with.
+        unsafe {
+            let mut null = None;
+            if *nulls.add(self.values) {
+                null = Some(Column::Values);
+            }
+            if self.sparse && *nulls.add(self.indices) {
+                null = Some(Column::Indices);
+            }
+            if *nulls.add(self.target) {
+                null = Some(Column::Target);
+            }
+            if let Some(column) = null {
+                return if self.skip_nulls { Ok(false) } else { Err(Stop::Null(column)) };
+            }
+            let features = match self.array(*values.add(self.values), Column::Values) {
+                Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(false),
+                other => other?,
+            };
+            let label = match self.label {
+                Some(label) => label,
+                None => self.find_label(*values.add(self.target))?,
+            };
+            self.label = Some(label);
+            let rows = room.rows;
+            if self.sparse {
+                let numbers = match self.array(*values.add(self.indices), Column::Indices) {
+                    Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(false),
+                    other => other?,
+                };
+                let n = features.len;
+                if numbers.len != n {
+                    return Err(Stop::Unpaired(numbers.len, n));
+                }
+                if rows > 0 && (rows + 1) * 16 + (room.used + n) * 8 > room.limit {
+                    return Err(Stop::Full);
+                }
+                if rows >= room.rows_there || room.used + n > room.values_there {
+                    return Err(Stop::Room(n));
+                }
+                let (to_values, to_indices) = (room.values.add(room.used), room.indices.add(room.used));
+                if let Some(position) = array::copy_values(features, self.value_element, to_values) {
+                    return Err(Stop::NotFinite(Column::Values, position));
+                }
+                let mut previous = 0i64;
+                let mut i = 0;
+                while i < n {
+                    let number = array::integer_at(numbers, self.index_element, i);
+                    if number <= previous || number > self.max_index {
+                        return Err(Stop::Index(i + 1, number));
+                    }
+                    *to_indices.add(i) = (number - 1) as u32;
+                    previous = number;
+                    i += 1;
+                }
+                room.max_features = room.max_features.max(previous as usize);
+                room.used += n;
+                *room.ends.add(rows) = room.used;
+                self.bytes += n as u64 * 8;
+            } else {
+                if features.len != self.dims {
+                    return Err(Stop::Length(features.len));
+                }
+                if rows >= room.rows_there {
+                    return Err(Stop::Room(features.len));
+                }
+                let to = room.values.add(rows * self.dims);
+                if let Some(position) = array::copy_values(features, self.value_element, to) {
+                    return Err(Stop::NotFinite(Column::Values, position));
+                }
+                self.bytes += features.len as u64 * 4;
+            }
+            *room.labels.add(rows) = label;
+            room.rows = rows + 1;
+            self.label = None;
+            Ok(true)
+        }
+    }
+
+    /// Makes the next tuple pending, if none is. False at the end of the input.
+    ///
+    /// # Safety
+    /// Inside a guard; `child` is a valid plan state whose parameters are settled.
+    #[inline(always)]
+    unsafe fn pull(&mut self, child: *mut pg_sys::PlanState) -> bool {
+        // SAFETY: by contract; a slot that is not empty has its columns deformed on demand.
+        unsafe {
+            if !self.pending.is_null() {
+                return true;
+            }
+            if !(*self.temporary).isReset {
+                raw::MemoryContextReset(self.temporary);
+            }
+            let Some(exec) = (*child).ExecProcNode else { return false };
+            let slot = exec(child);
+            if slot.is_null() || (*slot).tts_flags & pg_sys::TTS_FLAG_EMPTY as u16 != 0 {
+                return false;
+            }
+            if i32::from((*slot).tts_nvalid) < self.columns {
+                raw::slot_getsomeattrs_int(slot, self.columns);
+            }
+            self.pending = slot;
+            self.label = None;
+            self.pulled += 1;
+            true
+        }
+    }
+
+    /// Pulls and decodes until something needs doing, at most `quota` tuples.
+    ///
+    /// # Safety
+    /// Inside a guard; as for `pull` and `decode`.
+    pub unsafe fn run(&mut self, child: *mut pg_sys::PlanState, room: &mut Room, quota: u32) -> Stop {
+        let mut left = quota;
+        // SAFETY: by contract.
+        unsafe {
+            while left > 0 {
+                if !self.pull(child) {
+                    return Stop::End;
+                }
+                let slot = self.pending;
+                match self.decode((*slot).tts_values, (*slot).tts_isnull, room) {
+                    Ok(true) => {}
+                    Ok(false) => self.skipped += 1,
+                    Err(stop) => return stop,
+                }
+                self.pending = core::ptr::null_mut();
+                left -= 1;
+            }
+        }
+        Stop::Quota
+    }
+
+    /// Looks at the first tuple without taking it: its number of features (dense), or `None` when
+    /// there is no tuple. Tuples that will be left out are passed over.
+    ///
+    /// # Safety
+    /// As for `run`.
+    pub unsafe fn peek(&mut self, child: *mut pg_sys::PlanState) -> Result<Option<usize>, Stop> {
+        // SAFETY: by contract.
+        unsafe {
+            while self.pull(child) {
+                let slot = self.pending;
+                if *(*slot).tts_isnull.add(self.values) {
+                    if !self.skip_nulls {
+                        return Err(Stop::Null(Column::Values));
+                    }
+                } else {
+                    match self.array(*(*slot).tts_values.add(self.values), Column::Values) {
+                        Ok(array) => return Ok(Some(array.len)),
+                        Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => {}
+                        Err(stop) => return Err(stop),
+                    }
+                }
+                self.skipped += 1;
+                self.pending = core::ptr::null_mut();
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,14 @@
+//! The layer that touches PostgreSQL's memory directly: one concept of the server a file.
+//!
+//! Everything here runs on the backend's own thread.
+
+pub mod array;
+pub mod block_scan;
+pub mod explain;
+pub mod fill;
+pub mod list;
+pub mod node;
+pub mod raw;
+pub mod relation;
+pub mod thread;
+pub mod types;

@@ -1,0 +1,110 @@
+//! Types and values: text forms, names, bytea-like datums.
+
+use corgipile_core::labels::{TargetKind, TargetValue};
+use pgrx::pg_sys;
+use std::ffi::CStr;
+
+/// The text form of a value by its type's output function.
+///
+/// # Safety
+/// `datum` is a non-NULL value of type `oid`.
+pub unsafe fn text_of(datum: pg_sys::Datum, oid: pg_sys::Oid) -> String {
+    let mut output = pg_sys::InvalidOid;
+    let mut varlena = false;
+    // SAFETY: by contract; the output function returns a NUL-terminated palloc'd string.
+    unsafe {
+        pg_sys::getTypeOutputInfo(oid, &mut output, &mut varlena);
+        let text = pg_sys::OidOutputFunctionCall(output, datum);
+        let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
+        pg_sys::pfree(text.cast());
+        owned
+    }
+}
+
+/// A type's name as SQL reads it back whatever the search path.
+pub fn type_name(oid: pg_sys::Oid) -> String {
+    // SAFETY: format_type_be_qualified returns a palloc'd string for any oid.
+    unsafe { CStr::from_ptr(pg_sys::format_type_be_qualified(oid)).to_string_lossy().into_owned() }
+}
+
+/// The type under a domain.
+pub fn base_type(oid: pg_sys::Oid) -> pg_sys::Oid {
+    // SAFETY: a catalog look-up by oid.
+    unsafe { pg_sys::getBaseType(oid) }
+}
+
+/// What a target of this type can mean.
+pub fn target_kind(oid: pg_sys::Oid) -> TargetKind {
+    match base_type(oid) {
+        pg_sys::BOOLOID => TargetKind::Boolean,
+        pg_sys::INT2OID
+        | pg_sys::INT4OID
+        | pg_sys::INT8OID
+        | pg_sys::FLOAT4OID
+        | pg_sys::FLOAT8OID
+        | pg_sys::NUMERICOID => TargetKind::Numeric,
+        _ => TargetKind::Text,
+    }
+}
+
+/// A target value in the core's form; `None` for NaN and infinity.
+///
+/// # Safety
+/// `datum` is a non-NULL value of type `oid`.
+pub unsafe fn target_value(datum: pg_sys::Datum, oid: pg_sys::Oid) -> Option<TargetValue> {
+    let number = |x: f64| x.is_finite().then_some(TargetValue::Number(x + 0.0));
+    match base_type(oid) {
+        pg_sys::BOOLOID => Some(TargetValue::Integer(i64::from(datum.value() as u8 != 0))),
+        pg_sys::INT2OID => Some(TargetValue::Integer(i64::from(datum.value() as i16))),
+        pg_sys::INT4OID => Some(TargetValue::Integer(i64::from(datum.value() as i32))),
+        pg_sys::INT8OID => Some(TargetValue::Integer(datum.value() as i64)),
+        pg_sys::FLOAT4OID => number(f64::from(f32::from_bits(datum.value() as u32))),
+        pg_sys::FLOAT8OID => number(f64::from_bits(datum.value() as u64)),
+        pg_sys::NUMERICOID => {
+            // SAFETY: by contract a numeric; the text form of any numeric parses as f64.
+            let text = unsafe { text_of(datum, oid) };
+            text.parse().ok().and_then(number)
+        }
+        // SAFETY: by contract.
+        _ => Some(TargetValue::Text(unsafe { text_of(datum, oid) })),
+    }
+}
+
+/// A class in the text form of its type, as `predict` returns it.
+pub fn class_text(value: &TargetValue, target_type: pg_sys::Oid) -> String {
+    match (value, base_type(target_type)) {
+        (TargetValue::Integer(i), pg_sys::BOOLOID) => if *i != 0 { "true" } else { "false" }.into(),
+        (TargetValue::Integer(i), _) => i.to_string(),
+        (TargetValue::Number(x), pg_sys::FLOAT4OID) => (*x as f32).to_string(),
+        (TargetValue::Number(x), _) => x.to_string(),
+        (TargetValue::Text(s), _) => s.clone(),
+    }
+}
+
+/// A varlena with these bytes in the current memory context; `None` over PostgreSQL's 1 GB.
+pub fn varlena_datum(bytes: &[u8]) -> Option<pg_sys::Datum> {
+    let size = bytes.len().checked_add(pg_sys::VARHDRSZ)?;
+    if size >= 0x3fff_ffff {
+        return None;
+    }
+    // SAFETY: palloc gives `size` writable bytes: a four-byte header and the payload.
+    unsafe {
+        let varlena = pg_sys::palloc(size).cast::<pg_sys::varlena>();
+        pgrx::varlena::set_varsize_4b(varlena, size as i32);
+        core::ptr::copy_nonoverlapping(bytes.as_ptr(), varlena.cast::<u8>().add(pg_sys::VARHDRSZ), bytes.len());
+        Some(pg_sys::Datum::from(varlena))
+    }
+}
+
+/// The bytes of a varlena, detoasted.
+///
+/// # Safety
+/// `datum` is a non-NULL varlena.
+pub unsafe fn varlena_bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
+    // SAFETY: by contract; the detoasted copy lives in the current memory context.
+    unsafe {
+        let varlena = pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr());
+        let data = pgrx::varlena::vardata_any(varlena).cast::<u8>();
+        core::slice::from_raw_parts(data, pgrx::varlena::varsize_any_exhdr(varlena))
+    }
+}

@@ -1,0 +1,2 @@
+//! PREDICT BY
+pub fn init() {}
