@@ -6,7 +6,6 @@
 //! Words: a *block* is a run of pages, the *buffer* holds the tuples of several blocks, a *tuple*
 //! is one training example, an *epoch* is one pass over all blocks.
 
-#![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod blocks;
@@ -14,6 +13,7 @@ pub mod error;
 pub mod exchange;
 pub mod labels;
 pub mod loss;
+pub mod memory;
 pub mod model;
 pub mod params;
 pub mod permute;

@@ -4,7 +4,7 @@
 //! scores with the same weights and then adds −η/B·Σ dℓ/dp·x; the last, short batch of a buffer
 //! also divides by B, so that every tuple has the same influence wherever the buffer ends.
 
-use crate::loss::{Hinge, LogLoss, Loss, PointLoss, SquaredError};
+use crate::loss::{Hinge, LogLoss, Loss, Point, PointLoss, SquaredError};
 use crate::params::Params;
 use crate::tuples::TupleBuffer;
 use crate::weights::Weights;
@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// Tuples between two questions whether to go on: about 100 µs of work at 1000 features.
 const TUPLES_PER_QUESTION: usize = 256;
+/// Tuples between asking for one to be brought into the cache and using it.
+const PREFETCH_DISTANCE: usize = 8;
 /// Epochs without improvement that end training when `tolerance` is set.
 const PATIENCE: u32 = 5;
 
@@ -42,6 +44,46 @@ pub enum StopReason {
     Tolerance,
     /// `max_seconds` were reached.
     MaxSeconds,
+}
+
+/// Sum of the losses of one piece of a buffer; see [`Point`].
+struct LossSum {
+    plain: f64,
+    factors: f64,
+    logs: f64,
+    in_factors: u32,
+    right: u64,
+}
+
+impl Default for LossSum {
+    fn default() -> Self {
+        Self { plain: 0.0, factors: 1.0, logs: 0.0, in_factors: 0, right: 0 }
+    }
+}
+
+impl LossSum {
+    #[inline(always)]
+    fn add(&mut self, point: Point, right: bool) {
+        self.plain += f64::from(point.plain);
+        self.factors *= f64::from(point.factor);
+        self.in_factors += 1;
+        // 2^512 is far from overflow.
+        if self.in_factors == 512 {
+            self.take_logarithm();
+        }
+        self.right += u64::from(right);
+    }
+
+    #[cold]
+    fn take_logarithm(&mut self) {
+        self.logs += self.factors.ln();
+        self.factors = 1.0;
+        self.in_factors = 0;
+    }
+
+    fn total(&self) -> f64 {
+        self.plain + self.logs + self.factors.ln()
+    }
 }
 
 /// The state of one training.
@@ -98,7 +140,19 @@ impl Trainer {
         self.check_finite()
     }
 
+    /// Picks the widest instructions that this processor has, once a buffer. The result does not
+    /// depend on the choice (see `weights`).
     fn run<L: PointLoss>(&mut self, loss: L, tuples: &TupleBuffer, go_on: &mut dyn FnMut() -> bool) -> Result<()> {
+        pulp::Arch::new().dispatch(|| self.run_inlined(loss, tuples, go_on))
+    }
+
+    #[inline(always)]
+    fn run_inlined<L: PointLoss>(
+        &mut self,
+        loss: L,
+        tuples: &TupleBuffer,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
         let rate = self.params.rate(self.epoch);
         let batch = self.params.batch_size as usize;
         let bias = if self.params.fit_intercept { 1.0 } else { 0.0 };
@@ -107,38 +161,43 @@ impl Trainer {
         let order = tuples.order();
         // Whole batches between two questions.
         let stride = TUPLES_PER_QUESTION.next_multiple_of(batch);
-        for piece in order.chunks(stride) {
+        for (piece_number, piece) in order.chunks(stride).enumerate() {
             if !go_on() {
                 return Err(Error::Stopped);
             }
-            let (mut loss_sum, mut right) = (0f64, 0u64);
+            let mut sum = LossSum::default();
+            let ahead = &order[(piece_number * stride + PREFETCH_DISTANCE).min(order.len())..];
             if batch == 1 {
                 let shrink = (1.0 - shrinkage) as f32;
-                for row in piece {
+                for (i, row) in piece.iter().enumerate() {
+                    if let Some(next) = ahead.get(i) {
+                        tuples.prefetch(*next as usize);
+                    }
                     let row = *row as usize;
                     let (x, y) = (tuples.features(row), tuples.label(row));
                     let p = self.weights.score(x);
-                    let (l, d) = loss.eval(y, p);
-                    loss_sum += f64::from(l);
-                    right += u64::from(p * y > 0.0);
+                    let point = loss.eval(y, p);
+                    sum.add(point, p * y > 0.0);
                     self.weights.shrink(shrink);
-                    let step = -per_tuple * d;
+                    let step = -per_tuple * point.slope;
                     if step != 0.0 {
                         self.weights.add(step, x);
                         self.weights.intercept += bias * step;
                     }
                 }
             } else {
-                for rows in piece.chunks(batch) {
+                for (number, rows) in piece.chunks(batch).enumerate() {
                     self.steps.clear();
-                    for row in rows {
+                    for (i, row) in rows.iter().enumerate() {
+                        if let Some(next) = ahead.get(number * batch + i) {
+                            tuples.prefetch(*next as usize);
+                        }
                         let row = *row as usize;
                         let y = tuples.label(row);
                         let p = self.weights.score(tuples.features(row));
-                        let (l, d) = loss.eval(y, p);
-                        loss_sum += f64::from(l);
-                        right += u64::from(p * y > 0.0);
-                        self.steps.push(-per_tuple * d);
+                        let point = loss.eval(y, p);
+                        sum.add(point, p * y > 0.0);
+                        self.steps.push(-per_tuple * point.slope);
                     }
                     self.weights.shrink((1.0 - shrinkage * rows.len() as f64) as f32);
                     for (row, step) in rows.iter().zip(&self.steps) {
@@ -147,8 +206,8 @@ impl Trainer {
                     }
                 }
             }
-            self.loss_sum += loss_sum;
-            self.right += right;
+            self.loss_sum += sum.total();
+            self.right += sum.right;
         }
         self.rows += order.len() as u64;
         Ok(())

@@ -4,6 +4,7 @@
 //! Storage is grown by fallible allocation only, and kept from fill to fill. It is handed out as
 //! plain slices so that the filling side can write into it without a call per tuple.
 
+use crate::memory::prefetch;
 use crate::permute::{Stream, generator, shuffle};
 use crate::{Error, Result};
 use ndarray::ArrayView2;
@@ -146,10 +147,9 @@ impl TupleBuffer {
         }
     }
 
-    /// Bytes that are allocated.
-    pub fn bytes_allocated(&self) -> usize {
-        (self.values.capacity() + self.labels.capacity() + self.indices.capacity() + self.order.capacity()) * 4
-            + self.ends.capacity() * size_of::<usize>()
+    /// Bytes of storage that have been used at some time.
+    pub fn bytes_held(&self) -> usize {
+        (self.values.len() + self.labels.len() * 2 + self.indices.len()) * 4 + self.ends.len() * size_of::<usize>()
     }
 
     /// Whether a tuple of `values` stored values still fits under the limit. An empty buffer takes
@@ -192,6 +192,30 @@ impl TupleBuffer {
             }
         }
         Ok(())
+    }
+
+    /// Reserves storage for a full buffer at once, so that filling never moves it, and lets `advise`
+    /// say something to the system about each region (address, bytes) before it is touched. Memory is
+    /// used only as far as it is filled.
+    pub fn reserve_all(&mut self, mut advise: impl FnMut(*const u8, usize)) -> Result<()> {
+        fn reserve<T>(vec: &mut Vec<T>, len: usize, advise: &mut impl FnMut(*const u8, usize)) -> Result<()> {
+            let bytes = len.saturating_mul(size_of::<T>());
+            vec.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes, purpose: "a buffer of tuples" })?;
+            advise(vec.as_ptr().cast(), bytes);
+            Ok(())
+        }
+        match self.density {
+            Density::Dense(dims) => {
+                let rows = (self.limit / (dims * 4 + OVERHEAD)).max(1).min(u32::MAX as usize);
+                reserve(&mut self.values, rows * dims, &mut advise)?;
+                reserve(&mut self.labels, rows, &mut advise)?;
+                reserve(&mut self.order, rows, &mut advise)
+            }
+            Density::Sparse => {
+                reserve(&mut self.values, self.limit / 8, &mut advise)?;
+                reserve(&mut self.indices, self.limit / 8, &mut advise)
+            }
+        }
     }
 
     /// Rows (and, sparse, values) for which storage is there and the limit is kept.
@@ -270,6 +294,18 @@ impl TupleBuffer {
                 let start = if row == 0 { 0 } else { self.ends[row - 1] };
                 let end = self.ends[row];
                 Features::Sparse(&self.indices[start..end], &self.values[start..end])
+            }
+        }
+    }
+
+    /// Asks for row `row` to be brought into the cache.
+    #[inline(always)]
+    pub fn prefetch(&self, row: usize) {
+        match self.features(row) {
+            Features::Dense(x) => prefetch(x),
+            Features::Sparse(k, x) => {
+                prefetch(k);
+                prefetch(x);
             }
         }
     }

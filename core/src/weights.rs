@@ -32,23 +32,78 @@ fn reduce(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// x · y over the shorter of the two.
+/// lanes += a·b, element by element.
+#[inline(always)]
+fn multiply_add<const N: usize>(lanes: &mut [f32; LANES], a: &[f32; N], b: &[f32; N]) {
+    for i in 0..N {
+        lanes[i] += a[i] * b[i];
+    }
+}
+
+/// v += step·x, element by element.
+#[inline(always)]
+fn add_scaled<const N: usize>(v: &mut [f32; N], step: f32, x: &[f32; N]) {
+    for i in 0..N {
+        v[i] += step * x[i];
+    }
+}
+
+/// x · y over the shorter of the two, in pieces of 16, 8, 4 and 1.
 #[inline(always)]
 pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     let n = x.len().min(y.len());
-    let (x, y) = (&x[..n], &y[..n]);
+    let (mut x, mut y) = (&x[..n], &y[..n]);
     let mut lanes = [0f32; LANES];
-    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let (x_rest, y_rest) = (xs.remainder(), ys.remainder());
-    for (a, b) in xs.zip(ys) {
-        for i in 0..LANES {
-            lanes[i] += a[i] * b[i];
-        }
+    while let (Some((a, x_rest)), Some((b, y_rest))) = (x.split_first_chunk::<16>(), y.split_first_chunk::<16>()) {
+        multiply_add(&mut lanes, a, b);
+        (x, y) = (x_rest, y_rest);
     }
-    for (lane, (a, b)) in lanes.iter_mut().zip(x_rest.iter().zip(y_rest)) {
+    if let (Some((a, x_rest)), Some((b, y_rest))) = (x.split_first_chunk::<8>(), y.split_first_chunk::<8>()) {
+        multiply_add(&mut lanes, a, b);
+        (x, y) = (x_rest, y_rest);
+    }
+    if let (Some((a, x_rest)), Some((b, y_rest))) = (x.split_first_chunk::<4>(), y.split_first_chunk::<4>()) {
+        multiply_add(&mut lanes, a, b);
+        (x, y) = (x_rest, y_rest);
+    }
+    for (lane, (a, b)) in lanes.iter_mut().zip(x.iter().zip(y)) {
         *lane += a * b;
     }
     reduce(lanes)
+}
+
+/// v += step·x over the shorter of the two, in pieces of 16, 8, 4 and 1.
+#[inline(always)]
+fn axpy(v: &mut [f32], step: f32, x: &[f32]) {
+    let n = x.len().min(v.len());
+    let (mut v, mut x) = (&mut v[..n], &x[..n]);
+    while x.len() >= 16 {
+        let (Some((a, v_rest)), Some((b, x_rest))) = (v.split_first_chunk_mut::<16>(), x.split_first_chunk::<16>())
+        else {
+            return;
+        };
+        add_scaled(a, step, b);
+        (v, x) = (v_rest, x_rest);
+    }
+    if x.len() >= 8 {
+        let (Some((a, v_rest)), Some((b, x_rest))) = (v.split_first_chunk_mut::<8>(), x.split_first_chunk::<8>())
+        else {
+            return;
+        };
+        add_scaled(a, step, b);
+        (v, x) = (v_rest, x_rest);
+    }
+    if x.len() >= 4 {
+        let (Some((a, v_rest)), Some((b, x_rest))) = (v.split_first_chunk_mut::<4>(), x.split_first_chunk::<4>())
+        else {
+            return;
+        };
+        add_scaled(a, step, b);
+        (v, x) = (v_rest, x_rest);
+    }
+    for (v, x) in v.iter_mut().zip(x) {
+        *v += step * x;
+    }
 }
 
 /// Σ v[k]·x; an index beyond the vector has weight 0.
@@ -104,11 +159,7 @@ impl Weights {
     pub fn add(&mut self, step: f32, x: Features<'_>) {
         let step = step / self.scale;
         match x {
-            Features::Dense(x) => {
-                for (v, x) in self.v.iter_mut().zip(x) {
-                    *v += step * x;
-                }
-            }
+            Features::Dense(x) => axpy(&mut self.v, step, x),
             Features::Sparse(k, x) => {
                 for (k, x) in k.iter().zip(x) {
                     if let Some(v) = self.v.get_mut(*k as usize) {

@@ -149,7 +149,7 @@ impl Group {
             self.too_large();
         }
         self.tuples.make_room(values).unwrap_or_else(|e| error::raise(e));
-        let now = self.tuples.bytes_allocated();
+        let now = self.tuples.bytes_held();
         HELD.set(HELD.get() + now - self.held);
         self.held = now;
         if HELD.get() > self.limit {
@@ -174,7 +174,7 @@ impl Group {
         let density = self.tuples.density();
         let mut header = header(&trainer, &self.coder, self.target_type, density, &self.params, history, stop);
         header.rows_skipped = self.decoder.skipped;
-        header.peak_memory = (self.tuples.bytes_allocated() + trainer.bytes()) as u64;
+        header.peak_memory = (self.tuples.bytes_held() + trainer.bytes()) as u64;
         header.duration_ms = started.elapsed().as_secs_f64() * 1e3;
         Some(model_datum(trainer, &self.coder, header).unwrap_or_else(|e| error::raise(e)))
     }

@@ -6,7 +6,7 @@
 use crate::pg::block_scan::BlockScan;
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::node::{CustomNode, Methods, Node, exec_methods, scan_methods};
-use crate::pg::raw;
+use crate::pg::{list, raw};
 use corgipile_core::blocks::BlockLayout;
 use corgipile_core::permute::block_order;
 use pgrx::pg_sys;
@@ -100,6 +100,33 @@ impl BlockShuffle {
                 None => BlockScan::new(relation, snapshot, pages, attributes),
             };
             state.scan.insert(scan).start(order, state.layout.pages_per_block);
+        }
+    }
+
+    /// The scan itself and the table columns behind the node's output, if the node has neither a
+    /// filter nor a computed column, so that its parent may read the table's slot directly. Not when
+    /// EXPLAIN ANALYZE times the node, which needs a call of the executor for each tuple.
+    ///
+    /// # Safety
+    /// `node` is a begun node, prepared for this epoch.
+    pub unsafe fn direct(node: *mut Node<Self>) -> Option<(*mut BlockScan, Vec<usize>)> {
+        // SAFETY: by contract.
+        unsafe {
+            let ps = &(*node).css.ss.ps;
+            let timed = !ps.instrument.is_null() && (*ps.instrument).need_timer;
+            if !ps.qual.is_null() || timed {
+                return None;
+            }
+            let columns = list::pointers::<pg_sys::TargetEntry>((*ps.plan).targetlist)
+                .into_iter()
+                .map(|entry| {
+                    let expr = (*entry).expr;
+                    let var = expr.cast::<pg_sys::Var>();
+                    let plain = (*expr).type_ == pg_sys::NodeTag::T_Var && (*var).varattno > 0;
+                    plain.then(|| (*var).varattno as usize - 1)
+                })
+                .collect::<Option<Vec<usize>>>()?;
+            (*node).state.scan.as_mut().map(|scan| (&raw mut **scan, columns))
         }
     }
 

@@ -7,7 +7,7 @@ use crate::error;
 use crate::guc::Settings;
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
-use crate::pg::{list, types};
+use crate::pg::{list, memory, types};
 use corgipile_core::blocks::{self, BlockLayout};
 use corgipile_core::exchange::Wait;
 use corgipile_core::labels::LabelCoder;
@@ -251,7 +251,11 @@ impl Sgd {
             }
             (*shuffle).state.limit_features(most);
             let loss = (*shuffle).state.coder()?.loss();
-            let batch = || Batch { tuples: TupleBuffer::new(density, buffer_bytes), epoch: 0, fill: 0, last: false, loss };
+            let batch = || {
+                let mut tuples = TupleBuffer::new(density, buffer_bytes);
+                tuples.reserve_all(memory::advise_huge_pages).unwrap_or_else(|e| error::raise(e));
+                Batch { tuples, epoch: 0, fill: 0, last: false, loss }
+            };
             let mut inline: Option<Inline> = None;
             if settings.async_compute {
                 match ReadThread::start(params.clone(), loss, vec![batch(), batch()]) {
@@ -317,7 +321,7 @@ impl Sgd {
                 batch.loss = (*shuffle).state.coder()?.loss();
                 fill += 1;
                 let buffers = if (*node).state.outcome.asynchronous { 2 } else { 1 };
-                (*shuffle).state.note_memory(batch.tuples.bytes_allocated() * buffers.min(fill as usize));
+                (*shuffle).state.note_memory(batch.tuples.bytes_held() * buffers.min(fill as usize));
                 let last = batch.last;
                 if let (0, Some(b)) = (epoch, blocks) {
                     let done = (*b).state.blocks_done() - blocks_before;

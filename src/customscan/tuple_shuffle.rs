@@ -15,8 +15,8 @@ use crate::pg::{list, relation, thread, types};
 use corgipile_core::labels::{Coded, LabelCoder};
 use corgipile_core::params::{OnNull, Params};
 use corgipile_core::tuples::{Density, TupleBuffer};
-use pgrx::pg_sys;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::{check_for_interrupts, pg_sys};
 
 /// Tuples between two returns from the unguarded loop.
 const QUOTA: u32 = 4096;
@@ -128,6 +128,7 @@ pub fn decoder(
         texts: [(core::ptr::null(), 0); 2],
         label: None,
         skip_nulls: on_null == OnNull::Skip,
+        direct: core::ptr::null_mut(),
         pending: core::ptr::null_mut(),
         temporary,
         pulled: 0,
@@ -214,6 +215,11 @@ impl TupleShuffle {
         self.training.as_ref().map_or(0, |training| training.epoch_pulled)
     }
 
+    /// Rows that the child gave in this epoch, the ones of a fill in progress included.
+    fn pulled(&self) -> u64 {
+        self.training.as_ref().map_or(0, |training| training.epoch_pulled + training.decoder.pulled)
+    }
+
     /// What EXPLAIN will show of the buffers.
     pub fn describe(&mut self, buffer_bytes: usize, buffers: usize, shuffled: bool) {
         self.explain = Explained { buffer_bytes, buffers, shuffled, peak_bytes: self.explain.peak_bytes };
@@ -282,6 +288,15 @@ impl TupleShuffle {
             }
             if let Some(blocks) = node::downcast::<BlockShuffle>(child) {
                 BlockShuffle::prepare(blocks);
+                let decoder = (*node).state.training.as_mut().map(|training| &mut training.decoder);
+                if let (Some(decoder), Some((scan, columns))) = (decoder, BlockShuffle::direct(blocks)) {
+                    decoder.direct = scan;
+                    decoder.target = columns[0];
+                    decoder.values = columns[columns.len() - 1];
+                    decoder.indices = if decoder.sparse { columns[1] } else { decoder.values };
+                    // The scan has deformed what is needed.
+                    decoder.columns = 0;
+                }
             }
         }
     }
@@ -318,6 +333,7 @@ impl TupleShuffle {
             start_clock(instrument);
             let cpu = thread::cpu_ns();
             let child = (*node).state.child;
+            let pulled_before = (*node).state.pulled();
             let target_type = (*node).state.target_type;
             let filled = loop {
                 let Some(training) = (*node).state.training.as_mut() else { break Filled::Last };
@@ -326,7 +342,9 @@ impl TupleShuffle {
                 let stop = pg_guard_ffi_boundary(|| (*decoder).run(child, &mut *room_at, QUOTA));
                 room.commit(buffer);
                 match stop {
-                    Stop::Quota => {}
+                    Stop::Quota => {
+                        check_for_interrupts!();
+                    }
                     Stop::End => break Filled::Last,
                     Stop::Full => break Filled::Full,
                     Stop::Room(values) => {
@@ -366,6 +384,12 @@ impl TupleShuffle {
                 state.skipped += skipped;
                 state.bytes += std::mem::take(&mut decoder.bytes);
             }
+            let direct = state.training.as_ref().is_some_and(|training| !training.decoder.direct.is_null());
+            if direct && !(*child).instrument.is_null() {
+                // The scan was read without the executor: count its tuples for it.
+                pg_sys::InstrStartNode((*child).instrument);
+                pg_sys::InstrStopNode((*child).instrument, (state.pulled() - pulled_before) as f64);
+            }
             state.rows += buffer.len() as u64;
             state.fills += 1;
             state.cpu_ns += thread::cpu_ns() - cpu;
@@ -379,7 +403,7 @@ impl TupleShuffle {
         // SAFETY: a begun node.
         unsafe {
             let state = &(*node).state;
-            let number = state.training.as_ref().map_or(0, |t| t.epoch_pulled + t.decoder.pulled);
+            let number = state.pulled();
             let place = match Self::block_shuffle(node) {
                 Some(blocks) => {
                     let table = (*(*blocks).css.ss.ss_currentRelation).rd_id;

@@ -148,37 +148,52 @@ impl BlockScan {
         self.page_open = false;
     }
 
+    /// The next visible tuple in the scan's own slot, with the first columns deformed; null at the end.
+    ///
+    /// # Safety
+    /// Inside a guard.
+    #[inline]
+    pub unsafe fn next_table_slot(&mut self) -> *mut pg_sys::TupleTableSlot {
+        // SAFETY: the scan's methods are those of its relation's access method.
+        unsafe {
+            let table_am = (*(*self.scan).rs_rd).rd_tableam;
+            let (Some(next_page), Some(next_tuple)) =
+                ((*table_am).scan_sample_next_block, (*table_am).scan_sample_next_tuple)
+            else {
+                return core::ptr::null_mut();
+            };
+            loop {
+                if self.page_open {
+                    if next_tuple(self.scan, &raw mut self.sampler, self.table_slot) {
+                        break;
+                    }
+                    self.page_open = false;
+                }
+                if !next_page(self.scan, &raw mut self.sampler) {
+                    return core::ptr::null_mut();
+                }
+                self.page_open = true;
+            }
+            if i32::from((*self.table_slot).tts_nvalid) < self.attributes {
+                raw::slot_getsomeattrs_int(self.table_slot, self.attributes);
+            }
+            self.table_slot
+        }
+    }
+
     /// Puts the next visible tuple into `slot` (virtual); false at the end.
     ///
     /// # Safety
     /// Inside a guard; `slot` is a virtual slot of the relation's row type.
     #[inline]
     pub unsafe fn next(&mut self, slot: *mut pg_sys::TupleTableSlot) -> bool {
-        // SAFETY: by contract; the scan's methods are those of its relation's access method.
+        // SAFETY: by contract.
         unsafe {
-            let table_am = (*(*self.scan).rs_rd).rd_tableam;
-            let (Some(next_page), Some(next_tuple)) =
-                ((*table_am).scan_sample_next_block, (*table_am).scan_sample_next_tuple)
-            else {
+            let source = self.next_table_slot();
+            if source.is_null() {
                 return false;
-            };
-            loop {
-                if self.page_open {
-                            if next_tuple(self.scan, &raw mut self.sampler, self.table_slot) {
-                        break;
-                    }
-                    self.page_open = false;
-                }
-                    if !next_page(self.scan, &raw mut self.sampler) {
-                    return false;
-                }
-                self.page_open = true;
             }
-            let source = &mut *self.table_slot;
-            if i32::from(source.tts_nvalid) < self.attributes {
-                raw::slot_getsomeattrs_int(source, self.attributes);
-            }
-            let target = &mut *slot;
+            let (source, target) = (&*source, &mut *slot);
             let mut i = 0;
             while i < self.attributes as usize {
                 *target.tts_values.add(i) = *source.tts_values.add(i);

@@ -8,6 +8,7 @@
 #![allow(ffi_unwind_calls, reason = "called inside a pg_guard_ffi_boundary, as the module says")]
 
 use super::array::{self, Element, RawArray, Unusable};
+use super::block_scan::BlockScan;
 use super::raw;
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys;
@@ -108,6 +109,9 @@ pub struct Decoder {
     pub label: Option<f32>,
     /// Leave tuples with NULL out?
     pub skip_nulls: bool,
+    /// Where tuples come from without a call of the executor for each: the scan below, when it has
+    /// neither filter nor projection to do; null otherwise. Columns are then the table's.
+    pub direct: *mut BlockScan,
     /// The tuple that was pulled but not yet taken.
     pub pending: *mut pg_sys::TupleTableSlot,
     /// Context for detoasted copies, reset for each tuple that needed it.
@@ -343,8 +347,13 @@ impl Decoder {
             if !(*self.temporary).isReset {
                 raw::MemoryContextReset(self.temporary);
             }
-            let Some(exec) = (*child).ExecProcNode else { return false };
-            let slot = exec(child);
+            let slot = if !self.direct.is_null() {
+                (*self.direct).next_table_slot()
+            } else if let Some(exec) = (*child).ExecProcNode {
+                exec(child)
+            } else {
+                return false;
+            };
             if slot.is_null() || (*slot).tts_flags & pg_sys::TTS_FLAG_EMPTY as u16 != 0 {
                 return false;
             }

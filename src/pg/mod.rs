@@ -7,6 +7,7 @@ pub mod block_scan;
 pub mod explain;
 pub mod fill;
 pub mod list;
+pub mod memory;
 pub mod node;
 pub mod raw;
 pub mod relation;
