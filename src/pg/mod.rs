@@ -9,6 +9,7 @@ pub mod fill;
 pub mod list;
 pub mod memory;
 pub mod node;
+pub mod parser;
 pub mod raw;
 pub mod relation;
 pub mod thread;
