@@ -115,32 +115,34 @@ fn report(error: Error) -> ErrorReport {
 
 /// A rate in as few digits as it needs.
 fn short(x: f64) -> String {
-    if x >= 0.001 { format!("{x:.4}").trim_end_matches('0').to_string() } else { format!("{x:.0e}") }
+    if (0.001..1e6).contains(&x) { format!("{}", (x * 1e4).round() / 1e4) } else { format!("{x:.0e}") }
+}
+
+/// A column's name in quotes, or what it is if it has none.
+fn quoted(name: &str, what: &str) -> String {
+    if name.is_empty() { format!("the expression of the {what}") } else { format!("\"{name}\"") }
 }
 
 /// A feature column of a type that cannot be read.
 pub fn unusable_features(name: &str, type_name: &str, indices: bool, accepted: &str) -> ! {
-    let (what, accepted) = if indices {
-        ("feature numbers", "smallint[], integer[] or bigint[]")
-    } else {
-        ("features", accepted)
-    };
+    let (what, accepted) =
+        if indices { ("feature numbers", "smallint[] or integer[]") } else { ("features", accepted) };
+    let name = quoted(name, what);
     fail(
         PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
-        format!("\"{name}\" has type {type_name}, which cannot be used as {what}"),
+        format!("{name} has type {type_name}, which cannot be used as {what}"),
         Some(&format!("Accepted types are {accepted}; cast the column in a view.")),
     )
 }
 
 /// An error about one row, with its place ("in the row with ctid …").
 pub fn raise_row(what: RowError, names: &ColumnNames, place: &str, expected: usize, most: i64) -> ! {
-    let values = names.features.last().map_or("features", String::as_str);
     let name = |column: Column| match column {
-        Column::Target if names.target.is_empty() => "the target",
-        Column::Target => names.target.as_str(),
-        Column::Indices => names.features.first().map_or("feature numbers", String::as_str),
-        Column::Values => values,
+        Column::Target => quoted(&names.target, "target"),
+        Column::Indices => quoted(names.features.first().map_or("", String::as_str), "feature numbers"),
+        Column::Values => quoted(names.features.last().map_or("", String::as_str), "features"),
     };
+    let values = name(Column::Values);
     let skip = "Use on_null => 'skip' to leave such rows out.";
     let (code, message, hint) = match what {
         RowError::Core(error) => {
@@ -148,53 +150,53 @@ pub fn raise_row(what: RowError, names: &ColumnNames, place: &str, expected: usi
         }
         RowError::Null(column) => (
             PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
-            format!("\"{}\" is NULL {place}", name(column)),
+            format!("{} is NULL {place}", name(column)),
             skip.to_string(),
         ),
         RowError::NullElement(column, i) => (
             PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
-            format!("element {i} of \"{}\" is NULL {place}", name(column)),
+            format!("element {i} of {} is NULL {place}", name(column)),
             skip.to_string(),
         ),
         RowError::Dimensions(column, n) => (
             PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
-            format!("\"{}\" has {n} dimensions {place}", name(column)),
+            format!("{} has {n} dimensions {place}", name(column)),
             "Features must be one-dimensional arrays.".into(),
         ),
         RowError::Corrupt(column) => (
             PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
-            format!("\"{}\" is not a valid array {place}", name(column)),
+            format!("{} is not a valid array {place}", name(column)),
             format!("Accepted types are {ACCEPTED}."),
         ),
         RowError::NotFinite(i) => (
             PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,
-            format!("element {i} of \"{values}\" is NaN, infinite or too large for real {place}"),
+            format!("element {i} of {values} is NaN, infinite or too large for real {place}"),
             "Filter such rows out in a view, or replace the value.".into(),
         ),
         RowError::TargetNotFinite => (
             PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,
-            format!("\"{}\" is NaN, infinite or too large for real {place}", name(Column::Target)),
+            format!("{} is NaN, infinite or too large for real {place}", name(Column::Target)),
             "Filter such rows out in a view.".into(),
         ),
         RowError::Length(found) => (
             PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
-            format!("\"{values}\" has {found} values, but {expected} were expected, {place}"),
+            format!("{values} has {found} values, but {expected} were expected, {place}"),
             "All dense feature arrays must have the length of the first one read.".into(),
         ),
         RowError::Unpaired(k, v) => (
             PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
-            format!("\"{}\" has {k} feature numbers but \"{values}\" has {v} values {place}", name(Column::Indices)),
+            format!("{} has {k} feature numbers but {values} has {v} values {place}", name(Column::Indices)),
             "Both arrays must have the same length.".into(),
         ),
         RowError::Index(i, number) if number < 1 => (
             PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
-            format!("element {i} of \"{}\" is {number} {place}", name(Column::Indices)),
+            format!("element {i} of {} is {number} {place}", name(Column::Indices)),
             "Feature numbers start at 1.".into(),
         ),
         RowError::Index(i, number) if number > most => (
             PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             format!(
-                "element {i} of \"{}\" is {number} {place}, but corgipile.memory_limit leaves room for {most} weights",
+                "element {i} of {} is {number} {place}, but corgipile.memory_limit leaves room for {most} weights",
                 name(Column::Indices)
             ),
             "Raise corgipile.memory_limit, or renumber the features.".into(),
@@ -202,7 +204,7 @@ pub fn raise_row(what: RowError, names: &ColumnNames, place: &str, expected: usi
         RowError::Index(i, number) => (
             PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
             format!(
-                "element {i} of \"{}\" is {number}, not larger than the one before it, {place}",
+                "element {i} of {} is {number}, not larger than the one before it, {place}",
                 name(Column::Indices)
             ),
             "Feature numbers must be sorted and distinct.".into(),

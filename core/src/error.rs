@@ -36,7 +36,7 @@ pub enum Error {
         purpose: &'static str,
     },
     /// The configured cap is too small for what must be held.
-    #[error("{what} needs {needed} bytes, more than the {limit} bytes left of corgipile.memory_limit")]
+    #[error("not enough memory for {what}: {needed} bytes are needed, corgipile.memory_limit leaves {limit}")]
     MemoryLimit {
         /// What must be held.
         what: String,

@@ -3,8 +3,10 @@
 use super::models::check_new_name;
 use crate::catalog;
 use crate::error;
+use crate::customscan::tuple_shuffle::element_of;
+use crate::pg::array::Element;
 use crate::pg::explain::pretty_bytes;
-use crate::pg::relation;
+use crate::pg::{relation, types};
 use corgipile_core::model::Model;
 use corgipile_core::params::Params;
 use pgrx::{JsonB, PgLogLevel, PgSqlErrorCode, Spi, ereport, pg_extern, pg_sys};
@@ -47,6 +49,17 @@ impl Source {
         unsafe { pg_sys::get_attnum(self.oid, name.as_ptr()) > 0 }
     }
 
+    /// Features must be arrays of numbers, feature numbers of small enough integers.
+    fn check_type(&self, name: &str, indices: bool) {
+        let Ok(c_name) = CString::new(name) else { return };
+        // SAFETY: catalog look-ups by name and number.
+        let oid = unsafe { pg_sys::get_atttype(self.oid, pg_sys::get_attnum(self.oid, c_name.as_ptr())) };
+        let element = element_of(oid, name, indices);
+        if indices && element == Element::Int8 {
+            error::unusable_features(name, &types::type_name(oid), indices, "");
+        }
+    }
+
     /// Names of the columns, for hints.
     fn columns(&self) -> Vec<String> {
         (1..=1600)
@@ -83,6 +96,12 @@ impl Source {
         target
     }
 
+    /// Whether the column `features_k` is in use: dense tables of the usual form leave it NULL.
+    fn is_sparse(&self) -> bool {
+        let query = format!("SELECT features_k IS NOT NULL FROM {} LIMIT 1", self.name);
+        matches!(Spi::get_one::<bool>(&query), Ok(Some(true)))
+    }
+
     /// The features: as given, or `features_v` with `features_k` where it exists.
     fn features(&self, given: Option<Vec<Option<String>>>) -> Vec<String> {
         let features: Vec<String> = match given {
@@ -95,7 +114,9 @@ impl Source {
                     self.name
                 )),
             ),
-            None if self.has_column("features_k") => vec!["features_k".into(), "features_v".into()],
+            None if self.has_column("features_k") && self.is_sparse() => {
+                vec!["features_k".into(), "features_v".into()]
+            }
             None => vec!["features_v".into()],
         };
         if !(1..=2).contains(&features.len()) {
@@ -105,8 +126,9 @@ impl Source {
                 Some("Features are one array column, or two: feature numbers and values."),
             );
         }
-        for feature in &features {
+        for (i, feature) in features.iter().enumerate() {
             self.check_column(feature, "features");
+            self.check_type(feature, features.len() == 2 && i == 0);
         }
         features
     }
@@ -230,11 +252,12 @@ fn tell(id: i64, name: Option<&str>, model: &Model) {
         "input not readable in blocks, shuffled in the buffer only".into()
     };
     let message = format!(
-        "model {id}{name}: {}, {} tuples{skipped}, {} features, {} epochs, final loss {:.6}",
+        "model {id}{name}: {}, {} tuples{skipped}, {} features, {} epoch{}, final loss {:.6}",
         header.loss.name(),
         header.rows,
         header.n_features,
         header.history.len(),
+        if header.history.len() == 1 { "" } else { "s" },
         last.map_or(f64::NAN, |report| report.loss),
     );
     // SAFETY: a plain query of the transaction's state.

@@ -11,6 +11,7 @@ use crate::pg::{list, memory, types};
 use corgipile_core::blocks::{self, BlockLayout};
 use corgipile_core::exchange::Wait;
 use corgipile_core::labels::LabelCoder;
+use corgipile_core::loss::Loss;
 use corgipile_core::model::{Header, Model};
 use corgipile_core::params::Params;
 use corgipile_core::trainer::{EpochReport, StopReason, Trainer};
@@ -55,6 +56,16 @@ struct Outcome {
 struct Inline {
     compute: Compute,
     buffer: Option<Batch>,
+}
+
+/// How an attempt at training ended.
+enum Attempt {
+    /// With a model.
+    Model(pg_sys::Datum),
+    /// There was nothing to train on.
+    Empty,
+    /// The target is a quantity after all, and tuples were trained on as classes.
+    Restart,
 }
 
 /// Sizes in force.
@@ -205,8 +216,9 @@ impl Sgd {
                 let shuffle = (*node).state.shuffle;
                 let density = TupleShuffle::start(shuffle, &params, coder.take())?;
                 match Self::attempt(node, &params, density, started) {
-                    Some(datum) => return Some(datum),
-                    None => {
+                    Attempt::Model(datum) => return Some(datum),
+                    Attempt::Empty => return None,
+                    Attempt::Restart => {
                         // The target is a quantity after all: begin anew, now knowing it.
                         (*node).state.thread = None;
                         (*node).state.outcome.restarts += 1;
@@ -220,13 +232,13 @@ impl Sgd {
         }
     }
 
-    /// One training; `None` when it must begin anew.
+    /// One training.
     unsafe fn attempt(
         node: *mut Node<Self>,
         params: &Params,
         density: Density,
         started: Instant,
-    ) -> Option<pg_sys::Datum> {
+    ) -> Attempt {
         // SAFETY: as for `run`.
         unsafe {
             let shuffle = (*node).state.shuffle;
@@ -250,7 +262,7 @@ impl Sgd {
                 }
             }
             (*shuffle).state.limit_features(most);
-            let loss = (*shuffle).state.coder()?.loss();
+            let loss = (*shuffle).state.coder().map_or(Loss::LogLoss, LabelCoder::loss);
             let batch = || {
                 let mut tuples = TupleBuffer::new(density, buffer_bytes);
                 tuples.reserve_all(memory::advise_huge_pages).unwrap_or_else(|e| error::raise(e));
@@ -273,7 +285,14 @@ impl Sgd {
                 if epoch > 0 {
                     pg_sys::ExecReScan(shuffle.cast());
                 }
-                let done = Self::epoch(node, epoch, &mut inline)?;
+                let Some(done) = Self::epoch(node, epoch, &mut inline) else {
+                    return Attempt::Restart;
+                };
+                if done.report.rows == 0 {
+                    // Everything was left out for NULL.
+                    (*node).state.thread = None;
+                    return Attempt::Empty;
+                }
                 Self::end_of_epoch(node, params, epoch, done);
                 if done.converged {
                     stop = StopReason::Tolerance;
@@ -293,7 +312,7 @@ impl Sgd {
                 },
                 (None, None) => error::internal("there is no trainer"),
             };
-            Some(Self::emit(node, trainer, params, density, stop, started))
+            Attempt::Model(Self::emit(node, trainer, params, density, stop, started))
         }
     }
 

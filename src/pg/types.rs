@@ -4,13 +4,43 @@ use corgipile_core::labels::{TargetKind, TargetValue};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// The text form of a value by its type's output function.
+/// Puts dates and intervals into the form that reads back the same whatever the session's settings;
+/// the session's come back when this is dropped, also by an error.
+struct PortableStyle {
+    date_style: i32,
+    interval_style: i32,
+}
+
+impl PortableStyle {
+    fn set() -> Self {
+        // SAFETY: plain variables of the backend, read and written on its own thread.
+        unsafe {
+            let before = Self { date_style: pg_sys::DateStyle, interval_style: pg_sys::IntervalStyle };
+            pg_sys::DateStyle = pg_sys::USE_ISO_DATES as i32;
+            pg_sys::IntervalStyle = pg_sys::INTSTYLE_POSTGRES as i32;
+            before
+        }
+    }
+}
+
+impl Drop for PortableStyle {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::DateStyle = self.date_style;
+            pg_sys::IntervalStyle = self.interval_style;
+        }
+    }
+}
+
+/// The text form of a value by its type's output function, independent of the session's settings.
 ///
 /// # Safety
 /// `datum` is a non-NULL value of type `oid`.
 pub unsafe fn text_of(datum: pg_sys::Datum, oid: pg_sys::Oid) -> String {
     let mut output = pg_sys::InvalidOid;
     let mut varlena = false;
+    let _style = PortableStyle::set();
     // SAFETY: by contract; the output function returns a NUL-terminated palloc'd string.
     unsafe {
         pg_sys::getTypeOutputInfo(oid, &mut output, &mut varlena);
@@ -23,6 +53,12 @@ pub unsafe fn text_of(datum: pg_sys::Datum, oid: pg_sys::Oid) -> String {
 
 /// A type's name as SQL reads it back whatever the search path.
 pub fn type_name(oid: pg_sys::Oid) -> String {
+    // Their SQL names mean one character, one bit.
+    match oid {
+        pg_sys::BPCHAROID => return "pg_catalog.bpchar".into(),
+        pg_sys::BITOID => return "pg_catalog.\"bit\"".into(),
+        _ => {}
+    }
     // SAFETY: format_type_be_qualified returns a palloc'd string for any oid.
     unsafe { CStr::from_ptr(pg_sys::format_type_be_qualified(oid)).to_string_lossy().into_owned() }
 }

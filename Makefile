@@ -1,0 +1,41 @@
+# Everything a newcomer needs: `make demo` and `make test`. Each target sets up what it needs.
+.PHONY: setup build demo server psql stop load test lint bench package clean
+CARGO_FLAGS := --ignore-rust-version
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@scripts/build.sh
+
+demo: build
+	@scripts/demo.sh
+
+server: build
+	@scripts/lasting_server.sh start
+
+psql: server
+	@scripts/lasting_server.sh psql
+
+stop:
+	@scripts/lasting_server.sh stop
+
+# make load FILE=data.libsvm[.gz] TABLE=name [DIMS=28 for dense rows]
+load: server
+	@scripts/lasting_server.sh load "$(FILE)" "$(TABLE)" "$(DIMS)"
+
+test: setup
+	@scripts/test.sh
+
+lint: setup
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets $(CARGO_FLAGS) --release -- -D warnings
+
+bench: setup
+	cargo bench -p corgipile_core $(CARGO_FLAGS)
+
+package: build
+	@scripts/package.sh
+
+clean: stop
+	cargo clean

@@ -1,0 +1,93 @@
+-- train_sgd, the views, predictions by every function.
+\set VERBOSITY terse
+SELECT train_sgd('dense');
+SELECT train_sgd('dense', 'label', '{features_v}', loss => 'hinge', model_name => 'svm', max_epochs => 5);
+SELECT train_sgd('sparse', model_name => 'words');
+SELECT train_sgd('line', 'y', '{x}', learning_rate => 0.1, l2_reg => 0, model_name => 'line', tolerance => 0);
+SELECT train_sgd('dense', max_epochs => 2, verbose => true, batch_size => 16, seed => 7, fit_intercept => false);
+
+SELECT model_id, model_name, source, loss, target, target_type, features, classes, n_features, rows_used, rows_skipped, epochs, stop_reason
+FROM corgipile.models ORDER BY model_id;
+SELECT model_id, count(*), min(epoch), max(epoch), bool_and(rows > 0) AS has_rows, bool_and(loss < 10) AS loss_is_sane,
+       bool_and((accuracy IS NULL) = (model_id = 4)) AS accuracy_of_classifiers
+FROM corgipile.training_history GROUP BY model_id ORDER BY model_id;
+
+SELECT accuracy('dense', 1) > 75 AS dense, accuracy('dense', 2) > 75 AS svm, accuracy('sparse', 3) AS sparse;
+-- The line is found.
+SELECT round(w::numeric, 1) FROM unnest(model_vector('line')) AS w;
+
+-- By id, by name, by id as text, by value; arrays of every type; a row.
+SELECT predict(1, features_v) AS by_id, predict('svm', features_v) AS by_name, predict('1', features_v) AS id_as_text,
+       predict(1, d) AS by_row, predict(1, features_v::float8[]) AS double,
+       round(predict_score(1, features_v)::numeric, 3) = round(predict_score(1, features_v::float8[])::numeric, 3) AS same
+FROM dense AS d WHERE id IN (1, 2) ORDER BY id;
+SELECT predict(1, ARRAY[2, 0, 1]) AS integers, predict(1, ARRAY[2, 0, 1]::bigint[]) AS bigints, predict(1, ARRAY[2, 0, 1]::smallint[]) AS smallints;
+SELECT predict('words', features_k, features_v), predict('words', s) FROM sparse AS s WHERE id IN (1, 3) ORDER BY id;
+-- A feature that was never seen has no weight.
+SELECT predict_score('words', '{900}'::int[], '{5}'::real[]) = (model_vector('words'))[8] AS only_the_intercept;
+-- Probabilities: of the predicted class, and by class; they add up; the larger is predicted.
+SELECT count(*) FILTER (WHERE abs(predict_proba(1, features_v, '0') + predict_proba(1, features_v, '1') - 1) > 1e-12) AS not_one,
+       count(*) FILTER (WHERE predict_proba(1, features_v) <> predict_proba(1, features_v, predict(1, features_v))) AS other_class,
+       count(*) FILTER (WHERE predict_proba(1, features_v) < 0.5) AS not_the_larger
+FROM dense;
+SELECT predict_proba('svm', features_v) AS hinge_has_none FROM dense WHERE id = 1;
+SELECT predict(NULL::bigint, features_v) IS NULL AND predict(1, NULL::real[]) IS NULL AS null_in_null_out FROM dense WHERE id = 1;
+SELECT predict_value('line', x) BETWEEN 0 AND 10 AS value, predict('line', x)::float8 = predict_value('line', x) AS same FROM line WHERE id = 1;
+
+-- A model value: from the aggregate, through text and bytes.
+CREATE TABLE kept AS SELECT corgipile.sgd(label, features_v) AS m FROM dense;
+SELECT model_vector(m) = model_vector(1) AS same_as_train_sgd, predict(m, '{2,0,1}'::real[]) = predict(1, '{2,0,1}'::real[]) AS same_prediction,
+       m::text::corgipile.model::text = m::text AS text_round_trip, corgipile.model_from_bytes(corgipile.model_send(m))::text = m::text AS byte_round_trip
+FROM kept;
+-- The same seed gives the same bits; another seed, another model.
+SELECT model_vector(corgipile.sgd(label, features_v)) = model_vector(1) AS same_seed FROM dense;
+SELECT model_vector(corgipile.sgd(label, features_v, '{"seed": 2}')) = model_vector(1) AS other_seed FROM dense;
+SET corgipile.async_compute = off;
+SELECT model_vector(corgipile.sgd(label, features_v)) = model_vector(1) AS same_without_the_thread FROM dense;
+RESET corgipile.async_compute;
+
+-- Labels of every type come back as they were, sorted.
+CREATE TYPE mood AS ENUM ('sad', 'happy');
+CREATE TABLE labels AS
+    SELECT id, features_v, label = 1 AS b, label::smallint AS i2, label::bigint AS i8, (label * 2.5)::numeric AS num, label::float8 - 0.5 AS f8,
+           CASE label WHEN 1 THEN 'yes' ELSE 'no' END AS t, CASE label WHEN 1 THEN 'Y' ELSE 'N' END::char(3) AS c,
+           CASE label WHEN 1 THEN 'happy' ELSE 'sad' END::mood AS e, date '2020-01-01' + label AS d, CASE label WHEN 1 THEN -1 ELSE 1 END AS minus
+    FROM dense;
+DO $$
+DECLARE
+    columns text[] := '{b,i2,i8,num,f8,t,c,e,d,minus}';
+    c text;
+BEGIN
+    FOREACH c IN ARRAY columns LOOP
+        PERFORM train_sgd('labels', c, model_name => 'labels ' || c, max_epochs => 3);
+    END LOOP;
+END $$;
+SELECT model_name, target_type, classes, loss FROM corgipile.models WHERE model_name LIKE 'labels %' ORDER BY model_id;
+SELECT pg_typeof(prediction), count(*) FILTER (WHERE prediction = e) > 3000 AS good FROM labels PREDICT BY 'labels e' GROUP BY 1;
+SELECT pg_typeof(prediction), count(*) FILTER (WHERE prediction = b) > 3000 AS good FROM labels PREDICT BY 'labels b' GROUP BY 1;
+SELECT pg_typeof(prediction), count(*) FILTER (WHERE prediction = d) > 3000 AS good FROM labels PREDICT BY 'labels d' GROUP BY 1;
+SELECT pg_typeof(prediction), count(*) FILTER (WHERE prediction = num) > 3000 AS good FROM labels PREDICT BY 'labels num' GROUP BY 1;
+SELECT pg_typeof(prediction), count(*) FILTER (WHERE prediction = minus) > 3000 AS good FROM labels PREDICT BY 'labels minus' GROUP BY 1;
+-- The coding of the classes does not show: swapped labels give the same predictions of the same rows.
+SELECT count(*) FROM labels AS a PREDICT BY 'labels i8' JOIN labels AS b PREDICT BY 'labels minus' USING (id) WHERE (a.prediction = 1) <> (b.prediction = -1);
+-- Three values and more in a numeric column are a quantity, also when they come late.
+CREATE TABLE late AS SELECT id, features_v, label FROM dense UNION ALL SELECT 5000, '{2,0,1}', 2;
+SELECT train_sgd('late', model_name => 'late', max_epochs => 3);
+SELECT loss, classes, target FROM corgipile.models WHERE model_name = 'late';
+
+-- Names and dropping.
+SELECT drop_model('late'), drop_model('late', true), drop_model(1);
+SELECT count(*) FROM corgipile.models WHERE model_id = 1 OR model_name = 'late';
+-- In a transaction block the notice says when others will see the model, and ROLLBACK forgets it.
+\set VERBOSITY default
+\set SHOW_CONTEXT never
+BEGIN;
+SET LOCAL client_min_messages = warning;
+SELECT train_sgd('dense', model_name => 'gone') > 0 AS trained;
+ROLLBACK;
+SELECT count(*) FROM corgipile.models WHERE model_name = 'gone';
+-- The usual form of a dense table has an empty column features_k.
+CREATE TABLE usual AS SELECT id, NULL::int[] AS features_k, features_v, label FROM dense;
+\set VERBOSITY terse
+SELECT train_sgd('usual', model_name => 'usual', max_epochs => 1);
+SELECT features FROM corgipile.models WHERE model_name = 'usual';
