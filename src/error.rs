@@ -87,8 +87,9 @@ fn report(error: Error) -> ErrorReport {
     let message = error.to_string();
     let new = |code| ErrorReport::new(code, message.clone(), "corgipile");
     match error {
-        Error::UnknownOption { valid, .. } => new(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE)
-            .set_hint(format!("Valid options are: {valid}.")),
+        Error::UnknownOption { valid, .. } => {
+            new(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE).set_hint(format!("Valid options are: {valid}."))
+        }
         Error::BadOption { expected, .. } => {
             new(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE).set_hint(format!("Expected {expected}."))
         }
@@ -96,9 +97,12 @@ fn report(error: Error) -> ErrorReport {
             .set_hint("Lower corgipile.memory_limit or the option buffer_size."),
         Error::MemoryLimit { .. } => new(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED)
             .set_hint("Raise corgipile.memory_limit, or lower block_size and buffer_size."),
-        Error::Diverged { learning_rate, .. } => new(PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE).set_hint(
-            format!("Try a smaller learning_rate, for example {}, or scale the features to about -1 to 1.", short(learning_rate / 10.0)),
-        ),
+        Error::Diverged { learning_rate, .. } => {
+            new(PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE).set_hint(format!(
+                "Try a smaller learning_rate, for example {}, or scale the features to about -1 to 1.",
+                short(learning_rate / 10.0)
+            ))
+        }
         Error::TooManyClasses { .. } => new(PgSqlErrorCode::ERRCODE_DATA_EXCEPTION).set_hint(
             "Train on a view whose target has two values, or on a numeric target with loss => 'squared_error'.",
         ),
@@ -203,10 +207,7 @@ pub fn raise_row(what: RowError, names: &ColumnNames, place: &str, expected: usi
         ),
         RowError::Index(i, number) => (
             PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
-            format!(
-                "element {i} of {} is {number}, not larger than the one before it, {place}",
-                name(Column::Indices)
-            ),
+            format!("element {i} of {} is {number}, not larger than the one before it, {place}", name(Column::Indices)),
             "Feature numbers must be sorted and distinct.".into(),
         ),
     };

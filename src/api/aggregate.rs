@@ -5,9 +5,9 @@
 //! aggregate's memory context and is dropped with it.
 
 use super::arguments::Call;
+use crate::customscan::ColumnNames;
 use crate::customscan::sgd::{header, model_datum, parse_options};
 use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label};
-use crate::customscan::ColumnNames;
 use crate::error::{self, RowError};
 use crate::guc::Settings;
 use crate::pg::array::Element;
@@ -56,18 +56,16 @@ impl Group {
         let with_options = call.type_of(last) == pg_sys::JSONBOID && call.len() > 3;
         let sparse = call.len() - usize::from(with_options) == 4;
         // SAFETY: the argument is declared jsonb.
-        let options = with_options.then(|| call.get(last)).flatten().and_then(|d| unsafe { JsonB::from_datum(d, false) });
+        let options =
+            with_options.then(|| call.get(last)).flatten().and_then(|d| unsafe { JsonB::from_datum(d, false) });
         let params = parse_options(options.as_ref());
         let target_type = call.type_of(1);
         let index: Option<Element> = sparse.then(|| element_of(call.type_of(2), "features", true));
         let value = element_of(call.type_of(if sparse { 3 } else { 2 }), "features", false);
-        let coder =
-            LabelCoder::new(types::target_kind(target_type), params.loss).unwrap_or_else(|e| error::raise(e));
+        let coder = LabelCoder::new(types::target_kind(target_type), params.loss).unwrap_or_else(|e| error::raise(e));
         // SAFETY: the current context of a transition call is reset for each row.
-        let mut decoder =
-            decoder(target_type, index, value, params.on_null, unsafe { pg_sys::CurrentMemoryContext });
-        decoder.numbers =
-            !coder.loss().is_classification() && decoder.label_read != crate::pg::fill::LabelRead::Slow;
+        let mut decoder = decoder(target_type, index, value, params.on_null, unsafe { pg_sys::CurrentMemoryContext });
+        decoder.numbers = !coder.loss().is_classification() && decoder.label_read != crate::pg::fill::LabelRead::Slow;
         decoder.max_index = ((settings.memory_limit / 24) as i64).min(i64::from(i32::MAX));
         Self {
             params,

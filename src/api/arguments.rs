@@ -16,8 +16,9 @@ macro_rules! pg_function {
         #[unsafe(no_mangle)]
         #[pgrx::pg_guard]
         pub unsafe extern "C-unwind" fn $name(fcinfo: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
+            let body: unsafe fn(Call) -> pgrx::pg_sys::Datum = $body;
             // SAFETY: called by fmgr with a valid call frame.
-            unsafe { $body(Call(fcinfo)) }
+            unsafe { body(Call(fcinfo)) }
         }
     };
 }

@@ -57,16 +57,18 @@ unsafe fn model_from_bytes(call: Call) -> pg_sys::Datum {
 
 unsafe fn model_in(call: Call) -> pg_sys::Datum {
     // SAFETY: a cstring argument; byteain parses it or raises an error.
-    call.get(0).map_or_else(|| call.null(), |datum| unsafe {
-        checked(pg_sys::DirectFunctionCall1Coll(Some(byteain), pg_sys::InvalidOid, datum))
-    })
+    call.get(0).map_or_else(
+        || call.null(),
+        |datum| unsafe { checked(pg_sys::DirectFunctionCall1Coll(Some(byteain), pg_sys::InvalidOid, datum)) },
+    )
 }
 
 unsafe fn model_recv(call: Call) -> pg_sys::Datum {
     // SAFETY: an internal StringInfo argument; bytearecv reads it.
-    call.get(0).map_or_else(|| call.null(), |datum| unsafe {
-        checked(pg_sys::DirectFunctionCall1Coll(Some(bytearecv), pg_sys::InvalidOid, datum))
-    })
+    call.get(0).map_or_else(
+        || call.null(),
+        |datum| unsafe { checked(pg_sys::DirectFunctionCall1Coll(Some(bytearecv), pg_sys::InvalidOid, datum)) },
+    )
 }
 
 unsafe extern "C-unwind" {

@@ -6,9 +6,9 @@
 
 use super::arguments::Call;
 use crate::catalog::{self, ModelKey};
-use crate::error::{self, RowError};
 use crate::customscan::ColumnNames;
 use crate::customscan::tuple_shuffle::element_of;
+use crate::error::{self, RowError};
 use crate::pg::array::{self, Element, Unusable};
 use crate::pg::fill::Column;
 use crate::pg::types;
@@ -113,10 +113,11 @@ impl Site {
             pg_sys::TEXTOID => {
                 // SAFETY: a text argument.
                 let text = unsafe { types::varlena_bytes(datum) };
-                if let (Some(ModelKey::Name(name)), Some(model)) = (&self.key, &self.model) {
-                    if name.as_bytes() == text && self.stamp == stamp() {
-                        return Rc::clone(model);
-                    }
+                if let (Some(ModelKey::Name(name)), Some(model)) = (&self.key, &self.model)
+                    && name.as_bytes() == text
+                    && self.stamp == stamp()
+                {
+                    return Rc::clone(model);
                 }
                 ModelKey::Name(String::from_utf8_lossy(text).into_owned())
             }

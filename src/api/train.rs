@@ -2,8 +2,8 @@
 
 use super::models::check_new_name;
 use crate::catalog;
-use crate::error;
 use crate::customscan::tuple_shuffle::element_of;
+use crate::error;
 use crate::pg::array::Element;
 use crate::pg::explain::pretty_bytes;
 use crate::pg::{relation, types};

@@ -154,7 +154,7 @@ unsafe fn equality(column: i16, procedure: u32, datum: pg_sys::Datum) -> pg_sys:
             &mut key,
             column,
             pg_sys::BTEqualStrategyNumber as u16,
-            pg_sys::Oid::from_u32(procedure).into(),
+            pg_sys::Oid::from_u32(procedure),
             datum,
         );
         key
@@ -169,14 +169,14 @@ pub unsafe fn find(key: &ModelKey, snapshot: pg_sys::Snapshot) -> Option<Stored>
     // SAFETY: by contract.
     unsafe {
         let by_id = |id: i64| {
-            let key = equality(column::MODEL_ID, pg_sys::F_INT8EQ.into(), pg_sys::Datum::from(id));
+            let key = equality(column::MODEL_ID, pg_sys::F_INT8EQ, pg_sys::Datum::from(id));
             find_row(c"models_store_pkey", key, snapshot)
         };
         match key {
             ModelKey::Id(id) => by_id(*id),
             ModelKey::Name(name) => {
                 let datum = name.as_str().into_datum()?;
-                let key = equality(column::MODEL_NAME, pg_sys::F_TEXTEQ.into(), datum);
+                let key = equality(column::MODEL_NAME, pg_sys::F_TEXTEQ, datum);
                 let found = find_row(c"models_store_model_name_key", key, snapshot);
                 found.or_else(|| name.parse().ok().and_then(by_id))
             }

@@ -233,12 +233,7 @@ impl Sgd {
     }
 
     /// One training.
-    unsafe fn attempt(
-        node: *mut Node<Self>,
-        params: &Params,
-        density: Density,
-        started: Instant,
-    ) -> Attempt {
+    unsafe fn attempt(node: *mut Node<Self>, params: &Params, density: Density, started: Instant) -> Attempt {
         // SAFETY: as for `run`.
         unsafe {
             let shuffle = (*node).state.shuffle;
@@ -437,11 +432,7 @@ impl Sgd {
             let shuffle = &(*(*node).state.shuffle).state;
             let expected = shuffle.epoch_pulled() - shuffle.epoch_skipped();
             if done.report.rows != expected {
-                error::internal(&format!(
-                    "epoch {} trained on {} of {expected} tuples",
-                    epoch + 1,
-                    done.report.rows
-                ));
+                error::internal(&format!("epoch {} trained on {} of {expected} tuples", epoch + 1, done.report.rows));
             }
             let outcome = &mut (*node).state.outcome;
             outcome.history.push(done.report);

@@ -259,8 +259,7 @@ impl TupleShuffle {
             let temporary = (*(*node).css.ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
             let mut decoder = decoder(state.target_type, index_element, value_element, params.on_null, temporary);
             decoder.numbers = !coder.loss().is_classification() && decoder.label_read != LabelRead::Slow;
-            state.training =
-                Some(Training { decoder, coder, texts: Vec::new(), epoch_pulled: 0, epoch_skipped: 0 });
+            state.training = Some(Training { decoder, coder, texts: Vec::new(), epoch_pulled: 0, epoch_skipped: 0 });
             if state.sparse {
                 return Self::peek(node).map(|_| Density::Sparse);
             }

@@ -93,7 +93,12 @@ impl BlockScan {
     ///
     /// # Safety
     /// `relation` is open and locked for as long as the scan lives; `snapshot` is registered or active.
-    pub unsafe fn new(relation: pg_sys::Relation, snapshot: pg_sys::Snapshot, pages: u32, attributes: i32) -> Box<Self> {
+    pub unsafe fn new(
+        relation: pg_sys::Relation,
+        snapshot: pg_sys::Snapshot,
+        pages: u32,
+        attributes: i32,
+    ) -> Box<Self> {
         // SAFETY: by contract; zeroed nodes are what makeNode gives. The strategy ring keeps a table
         // that cannot stay in shared buffers from evicting others; a table that can is left there
         // for the next epoch.

@@ -53,7 +53,11 @@ impl Explainer {
 
     /// Bytes: `16 MB` in text, a plain number of kilobytes elsewhere.
     pub fn bytes(&self, label: &str, bytes: usize) {
-        if self.is_text() { self.text(label, &pretty_bytes(bytes)) } else { self.integer(label, bytes.div_ceil(1024) as i64) }
+        if self.is_text() {
+            self.text(label, &pretty_bytes(bytes))
+        } else {
+            self.integer(label, bytes.div_ceil(1024) as i64)
+        }
     }
 
     /// A duration as `12.345 ms`, in milliseconds elsewhere; nothing with TIMING OFF.

@@ -18,10 +18,7 @@ static ORIGINAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 mod server {
     use super::pg_sys;
     unsafe extern "C-unwind" {
-        pub fn raw_parser(
-            text: *const core::ffi::c_char,
-            mode: pg_sys::RawParseMode::Type,
-        ) -> *mut pg_sys::List;
+        pub fn raw_parser(text: *const core::ffi::c_char, mode: pg_sys::RawParseMode::Type) -> *mut pg_sys::List;
     }
 }
 

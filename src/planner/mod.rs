@@ -10,8 +10,8 @@ mod paths;
 
 use crate::guc;
 use crate::pg::list;
-use pgrx::{pg_guard, pg_sys};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::{pg_guard, pg_sys};
 use std::sync::OnceLock;
 
 static PREVIOUS_REL_PATHLIST: OnceLock<pg_sys::set_rel_pathlist_hook_type> = OnceLock::new();
@@ -46,8 +46,7 @@ fn is_our_aggregate(oid: pg_sys::Oid) -> bool {
             return false;
         }
         let extension = pg_sys::get_extension_oid(c"corgipile".as_ptr(), true);
-        extension != pg_sys::InvalidOid
-            && pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, oid) == extension
+        extension != pg_sys::InvalidOid && pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, oid) == extension
     }
 }
 
@@ -141,10 +140,10 @@ unsafe extern "C-unwind" fn upper_paths(
             #[allow(ffi_unwind_calls, reason = "protected by pg_guard_ffi_boundary")]
             pg_guard_ffi_boundary(|| previous(root, stage, input_rel, output_rel, extra));
         }
-        if stage == pg_sys::UpperRelationKind::UPPERREL_GROUP_AGG && (*(*root).parse).hasAggs {
-            if let Some(call) = training_of(root) {
-                paths::replace_aggregate(root, input_rel, output_rel, call);
-            }
+        if stage == pg_sys::UpperRelationKind::UPPERREL_GROUP_AGG
+            && let Some(call) = training_of(root)
+        {
+            paths::replace_aggregate(root, input_rel, output_rel, call);
         }
     }
 }

@@ -92,8 +92,8 @@ unsafe fn needs_system_columns(rel: *mut pg_sys::RelOptInfo) -> bool {
             if member < 0 || attribute >= 0 {
                 return false;
             }
-            let available = attribute == pg_sys::SelfItemPointerAttributeNumber
-                || attribute == pg_sys::TableOidAttributeNumber;
+            let available =
+                attribute == pg_sys::SelfItemPointerAttributeNumber || attribute == pg_sys::TableOidAttributeNumber;
             if !available {
                 return true;
             }

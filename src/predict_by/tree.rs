@@ -121,10 +121,10 @@ unsafe fn visit_from(item: *mut *mut pg_sys::Node, walk: &mut Walk) {
                 let table = node.cast::<pg_sys::RangeVar>();
                 let at = (*table).location as usize;
                 let found = walk.clauses.iter().position(|clause| clause.tables.contains(&at));
-                if let Some(i) = found {
-                    if !std::mem::replace(&mut walk.done[i], true) {
-                        *item = subselect(table, &walk.clauses[i].model).cast();
-                    }
+                if let Some(i) = found
+                    && !std::mem::replace(&mut walk.done[i], true)
+                {
+                    *item = subselect(table, &walk.clauses[i].model).cast();
                 }
             }
             _ => {}

@@ -1,0 +1,167 @@
+//! Cancel, timeout and terminate in every phase, with a witness connection that proves that the
+//! server did not restart.
+
+use corgipile_tests::{Server, message, pid, sqlstate, threads, value, wait_for};
+use postgres::{Client, NoTls};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Statements that stay in one phase for long. Filling: detoasting and a slow filter. Waiting:
+/// compute is much slower than the fill (sparse, many weights; large mini-batches do not matter).
+/// Computing: without a second thread.
+const PHASES: [(&str, &str); 5] = [
+    (
+        "fill",
+        "SELECT corgipile.sgd(label, features_v, '{\"max_epochs\": 1000000, \"tolerance\": 0}') FROM wide WHERE pg_sleep(0.0001) IS NOT NULL",
+    ),
+    ("epochs", "SELECT train_sgd('wide', max_epochs => 1000000, tolerance => 0)"),
+    (
+        "wait",
+        "SELECT corgipile.sgd(label, (SELECT array_agg(i) FROM generate_series(1, 40000) i)::int[], (SELECT array_agg(1) FROM generate_series(1, 40000) i)::real[], '{\"max_epochs\": 1000000, \"tolerance\": 0}') FROM wide",
+    ),
+    (
+        "compute",
+        "SET corgipile.async_compute = off; SELECT corgipile.sgd(label, array_fill(1::real, ARRAY[20000]), '{\"max_epochs\": 1000000, \"tolerance\": 0}') FROM wide",
+    ),
+    (
+        "aggregate",
+        "SELECT corgipile.sgd(label, features_v, '{\"max_epochs\": 1000000, \"tolerance\": 0}') FROM wide GROUP BY id % 2",
+    ),
+];
+
+struct Witness {
+    client: Client,
+    started: String,
+}
+
+impl Witness {
+    fn new(server: &Server) -> Self {
+        let mut client = server.connect();
+        let started = value(&mut client, "SELECT pg_postmaster_start_time()::text");
+        Self { client, started }
+    }
+
+    /// The same connection still answers: no crash, no restart.
+    fn check(&mut self) {
+        let started: String = value(&mut self.client, "SELECT pg_postmaster_start_time()::text");
+        assert_eq!(started, self.started);
+    }
+}
+
+#[test]
+fn statement_timeout_ends_every_phase_and_leaves_the_session_usable() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(4000, 200);
+    let mut witness = Witness::new(&server);
+    let backend = pid(&mut client);
+    for (phase, statement) in PHASES {
+        client.batch_execute("SET statement_timeout = '400ms'").expect("sets");
+        let started = Instant::now();
+        let error = client.batch_execute(statement).expect_err(phase);
+        let late = started.elapsed().saturating_sub(Duration::from_millis(400));
+        assert_eq!(sqlstate(&error), "57014", "{phase}: {}", message(&error));
+        println!("{phase}: timeout noticed after {} ms", late.as_millis());
+        assert!(late < Duration::from_secs(2), "{phase}: {late:?} late");
+        client.batch_execute("RESET ALL; SET client_min_messages = warning").expect("resets");
+        assert_eq!(threads(backend), 1, "{phase}: a thread was left");
+        client.batch_execute("SELECT train_sgd('wide', max_epochs => 1)").expect("the session is usable");
+        witness.check();
+    }
+}
+
+#[test]
+fn terminate_ends_every_phase() {
+    let server = Server::start(&[]);
+    server.with_table(4000, 200);
+    let mut witness = Witness::new(&server);
+    for (phase, statement) in PHASES {
+        let mut client = server.connect();
+        let backend = pid(&mut client);
+        let victim = thread::spawn(move || client.batch_execute(statement).expect_err("is terminated"));
+        thread::sleep(Duration::from_millis(300));
+        let started = Instant::now();
+        assert!(value::<bool>(&mut witness.client, &format!("SELECT pg_terminate_backend({backend})")), "{phase}");
+        let error = victim.join().expect("the client's thread ends");
+        println!("{phase}: terminated after {} ms", started.elapsed().as_millis());
+        assert_eq!(sqlstate(&error), "57P01", "{phase}: {}", message(&error));
+        wait_for("the process to end", || threads(backend) == 0);
+        witness.check();
+    }
+}
+
+#[test]
+fn fifty_cancels_at_random_moments() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(20_000, 30);
+    let mut witness = Witness::new(&server);
+    let backend = pid(&mut client);
+    let token = client.cancel_token();
+    let mut slowest = Duration::ZERO;
+    let mut random = 12345u64;
+    for round in 0..50 {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let pause = Duration::from_micros((random >> 33) % 60_000);
+        let (phase, statement) = PHASES[round % 2];
+        let token = token.clone();
+        let canceller = thread::spawn(move || {
+            thread::sleep(pause);
+            let sent = Instant::now();
+            token.cancel_query(NoTls).expect("sends the cancel");
+            sent
+        });
+        let error = client.batch_execute(statement);
+        let ended = Instant::now();
+        let sent = canceller.join().expect("the canceller ends");
+        match error {
+            Err(error) => {
+                assert_eq!(sqlstate(&error), "57014", "{phase}: {}", message(&error));
+                slowest = slowest.max(ended.saturating_duration_since(sent));
+            }
+            Ok(()) => panic!("{phase}: the statement ended by itself"),
+        }
+        // The error reaches the client before the transaction is cleaned up.
+        wait_for(&format!("the thread of round {round} to be joined"), || threads(backend) == 1);
+        // A cancel that came between statements must not hit the next round.
+        let _ = client.batch_execute("SELECT 1");
+    }
+    println!("slowest of 50 cancels: {} ms", slowest.as_millis());
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    witness.check();
+    let id: i64 = value(&mut client, "SELECT train_sgd('wide', max_epochs => 1)");
+    assert_eq!(id, 1, "no cancelled training was stored");
+}
+
+#[test]
+fn errors_in_the_middle_of_a_fill_leave_no_thread_and_a_subtransaction_goes_on() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(20_000, 30);
+    let backend = pid(&mut client);
+    let mut witness = Witness::new(&server);
+    client
+        .batch_execute(
+            "CREATE FUNCTION fail_late(i int) RETURNS boolean LANGUAGE plpgsql AS $$
+             BEGIN IF i = 19000 THEN RAISE 'late'; END IF; RETURN true; END $$;
+             DO $$
+             DECLARE n int := 0; m corgipile.model;
+             BEGIN
+                 FOR i IN 1..20 LOOP
+                     BEGIN
+                         SELECT corgipile.sgd(label, features_v, '{\"buffer_size\": \"256kB\"}') INTO m FROM wide WHERE fail_late(id);
+                     EXCEPTION WHEN raise_exception THEN n := n + 1;
+                     END;
+                 END LOOP;
+                 ASSERT n = 20;
+             END $$",
+        )
+        .unwrap_or_else(|e| panic!("{}", message(&e)));
+    wait_for("the threads to be joined", || threads(backend) == 1);
+    // A cursor that is closed before it was read to its end, and one that is never closed.
+    client
+        .batch_execute(
+            "BEGIN; DECLARE c CURSOR FOR SELECT corgipile.sgd(label, features_v) FROM wide, generate_series(1, 2) GROUP BY generate_series;
+             FETCH 1 FROM c; CLOSE c; DECLARE d CURSOR FOR SELECT corgipile.sgd(label, features_v) FROM wide; COMMIT",
+        )
+        .expect("cursors");
+    wait_for("the threads of the cursors", || threads(backend) == 1);
+    witness.check();
+}

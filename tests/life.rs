@@ -1,0 +1,159 @@
+//! A model's life: restart, crash, dump and restore, standby, locks.
+
+use corgipile_tests::{Server, message, pid, program, sqlstate, value, wait_for};
+use std::thread;
+
+const VECTOR: &str = "SELECT model_vector('kept')::text";
+
+#[test]
+fn models_survive_a_restart_and_a_crash() {
+    let server = Server::start(&["fsync = on"]);
+    let mut client = server.with_table(2000, 5);
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
+    let before: String = value(&mut client, VECTOR);
+    drop(client);
+    for mode in ["fast", "immediate"] {
+        server.stop(mode);
+        server.start_again();
+        assert_eq!(value::<String>(&mut server.connect(), VECTOR), before, "after a stop, mode {mode}");
+    }
+}
+
+#[test]
+fn a_killed_training_leaves_nothing_half_written() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(20_000, 50);
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
+    let backend = pid(&mut client);
+    let training = thread::spawn(move || {
+        client.batch_execute("SELECT train_sgd('wide', max_epochs => 100000, tolerance => 0)").expect_err("is killed")
+    });
+    wait_for("the read thread", || corgipile_tests::threads(backend) > 1);
+    // kill -9, as the kernel does when memory runs out: PostgreSQL restarts all its backends.
+    let status = std::process::Command::new("kill").args(["-9", &backend.to_string()]).status();
+    assert!(status.expect("kill runs").success());
+    training.join().expect("the client's thread ends");
+    wait_for("the server to recover", || server.try_connect("postgres").is_ok());
+    let mut client = server.connect();
+    assert_eq!(value::<i64>(&mut client, "SELECT count(*) FROM corgipile.models"), 1);
+    let again: i64 = value(&mut client, "SELECT train_sgd('wide', max_epochs => 1)");
+    assert!(again > 1);
+}
+
+#[test]
+fn dump_and_restore_keep_models_and_their_ids() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(2000, 5);
+    client
+        .batch_execute(
+            "SELECT train_sgd('wide', model_name => 'kept');
+             CREATE TABLE mood_table AS SELECT id, features_v, CASE label WHEN 0 THEN 'no' ELSE 'yes' END AS label FROM wide;
+             SELECT train_sgd('mood_table', model_name => 'text');
+             CREATE VIEW predicted AS SELECT id, prediction FROM mood_table PREDICT BY 'text'",
+        )
+        .expect("trains");
+    client.batch_execute("CREATE DATABASE restored").expect("creates");
+    client.batch_execute("CREATE DATABASE without_source").expect("creates");
+    let predictions = "SELECT md5(string_agg(predict('text', features_v) || predict_score('kept', features_v), ',' ORDER BY id)) FROM wide";
+    let before: String = value(&mut client, predictions);
+    let vector: String = value(&mut client, VECTOR);
+    let next: i64 = value(&mut client, "SELECT last_value FROM corgipile.model_id_seq");
+    let dump = server.socket().join("dump.sql");
+    let host = server.socket().to_string_lossy().into_owned();
+    let run = |name: &str, args: &[&str]| {
+        let output = program(name).args(["-h", &host, "-U", "postgres"]).args(args).output().expect("runs");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    std::fs::write(&dump, run("pg_dump", &["postgres"])).expect("writes the dump");
+    let dump = dump.to_string_lossy().into_owned();
+    run("psql", &["-X", "-v", "ON_ERROR_STOP=1", "-d", "restored", "-f", &dump]);
+    let mut restored = server.connect_to("restored");
+    assert_eq!(value::<String>(&mut restored, predictions), before);
+    assert_eq!(value::<i64>(&mut restored, "SELECT count(*) FROM predicted WHERE prediction IN ('no', 'yes')"), 2000);
+    let id: i64 = value(&mut restored, "SELECT train_sgd('wide')");
+    assert_eq!(id, next + 1, "the sequence came along");
+    // Models alone, without the tables they were trained on.
+    std::fs::write(&dump, run("pg_dump", &["-T", "wide", "-T", "mood_table", "-T", "predicted", "postgres"]))
+        .expect("writes");
+    run("psql", &["-X", "-v", "ON_ERROR_STOP=1", "-d", "without_source", "-f", &dump]);
+    assert_eq!(value::<String>(&mut server.connect_to("without_source"), VECTOR), vector);
+}
+
+#[test]
+fn dropping_and_creating_the_extension_forgets_and_does_not_confuse() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(1000, 3);
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
+    let first: String = value(&mut client, VECTOR);
+    client
+        .batch_execute(
+            "DROP EXTENSION corgipile CASCADE; CREATE EXTENSION corgipile; SELECT train_sgd('wide', model_name => 'kept', seed => 2)",
+        )
+        .expect("again");
+    assert_eq!(value::<i64>(&mut client, "SELECT model_id FROM corgipile.models"), 1);
+    // The same id is another model now: the backend's cache must notice.
+    assert_ne!(value::<String>(&mut client, VECTOR), first);
+    // And with no extension at all.
+    client.batch_execute("DROP EXTENSION corgipile CASCADE").expect("drops");
+    let error = client.batch_execute("SELECT * FROM wide PREDICT BY 1").expect_err("nothing is there");
+    assert_eq!(sqlstate(&error), "3F000", "{}", message(&error));
+}
+
+#[test]
+fn a_standby_predicts_and_refuses_to_train() {
+    let server = Server::start(&["wal_level = replica"]);
+    let mut client = server.with_table(1000, 3);
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
+    let standby = server.standby();
+    let mut reader = standby.connect();
+    assert!(value::<bool>(&mut reader, "SELECT pg_is_in_recovery()"));
+    let right = "SELECT count(*) FROM wide PREDICT BY 'kept' WHERE prediction = label";
+    assert_eq!(value::<i64>(&mut reader, right), value::<i64>(&mut client, right));
+    let error = reader.batch_execute("SELECT train_sgd('wide')").expect_err("read only");
+    assert_eq!(sqlstate(&error), "25006", "{}", message(&error));
+    // Training without storing is fine, and a new model arrives by replay.
+    reader.batch_execute("SELECT corgipile.sgd(label, features_v) FROM wide").expect("the aggregate only reads");
+    client
+        .batch_execute("SELECT drop_model('kept'); SELECT train_sgd('wide', model_name => 'kept', seed => 5)")
+        .expect("replaces");
+    let new: String = value(&mut client, VECTOR);
+    wait_for("the new model", || reader.query_one(VECTOR, &[]).is_ok_and(|row| row.get::<_, String>(0) == new));
+}
+
+#[test]
+fn dropping_the_table_waits_for_the_training() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(20_000, 50);
+    let backend = pid(&mut client);
+    let training =
+        thread::spawn(move || client.batch_execute("SELECT train_sgd('wide', max_epochs => 60, tolerance => 0)"));
+    wait_for("the read thread", || corgipile_tests::threads(backend) > 1);
+    let mut other = server.connect();
+    let error = other.batch_execute("SET lock_timeout = '100ms'; DROP TABLE wide").expect_err("locked");
+    assert_eq!(sqlstate(&error), "55P03", "{}", message(&error));
+    other.batch_execute("SET lock_timeout = 0; DROP TABLE wide").expect("after the training");
+    training.join().expect("the thread ends").expect("the training was not disturbed");
+}
+
+#[test]
+fn all_epochs_see_one_snapshot_while_others_write() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(20_000, 20);
+    let backend = pid(&mut client);
+    let training = thread::spawn(move || {
+        let id: i64 = value(&mut client, "SELECT train_sgd('wide', max_epochs => 40, tolerance => 0)");
+        let rows = client.query("SELECT DISTINCT rows FROM corgipile.training_history WHERE model_id = $1", &[&id]);
+        rows.expect("reads").iter().map(|row| row.get::<_, i64>(0)).collect::<Vec<_>>()
+    });
+    wait_for("the read thread", || corgipile_tests::threads(backend) > 1);
+    let mut writer = server.connect();
+    writer
+        .batch_execute(
+            "INSERT INTO wide SELECT id + 100000, label, features_v FROM wide WHERE id % 2 = 0;
+             DELETE FROM wide WHERE id % 3 = 0; UPDATE wide SET label = 1 - label WHERE id % 5 = 0",
+        )
+        .expect("writes");
+    writer.batch_execute("VACUUM wide").expect("vacuums");
+    assert_eq!(training.join().expect("trains"), [20_000]);
+}
