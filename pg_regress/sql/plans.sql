@@ -15,6 +15,23 @@ EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, x) FROM stored;
 EXPLAIN (COSTS OFF) SELECT corgipile.sgd(a.label, b.features_v) FROM dense a JOIN dense b USING (id);
 EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FROM (SELECT * FROM dense ORDER BY id LIMIT 100) AS s;
 SELECT (corgipile.model_info(corgipile.sgd(a.label, b.features_v)) ->> 'rows')::int AS rows FROM dense a JOIN dense b USING (id);
+-- A one-time filter stands between the nodes.
+EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v, '{"block_size": "32kB"}') FROM dense WHERE (SELECT true);
+-- Partitioned and foreign tables by their own scans.
+CREATE TABLE parts (id int, features_v real[], label int) PARTITION BY LIST (label);
+CREATE TABLE parts0 PARTITION OF parts FOR VALUES IN (0);
+CREATE TABLE parts1 PARTITION OF parts FOR VALUES IN (1);
+INSERT INTO parts SELECT id, features_v, label FROM dense;
+ANALYZE parts;
+EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FROM parts;
+SELECT train_sgd('parts', model_name => 'parts') > 0 AS trained;
+SELECT accuracy('dense', model_id) > 75 AS good, blocks FROM corgipile.models WHERE model_name = 'parts';
+CREATE EXTENSION file_fdw;
+CREATE SERVER files FOREIGN DATA WRAPPER file_fdw;
+CREATE FOREIGN TABLE far (features_v real[], label text) SERVER files OPTIONS (program $$printf '{1,2}\tno\n{3,4}\tyes\n'$$);
+EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FROM far;
+SELECT train_sgd('far', model_name => 'far') > 0 AS trained;
+SELECT classes, rows_used FROM corgipile.models WHERE model_name = 'far';
 -- Not ours: GROUP BY, FILTER, DISTINCT, ORDER BY, HAVING, two different trainings, another aggregate.
 EXPLAIN (COSTS OFF) SELECT id % 3, corgipile.sgd(label, features_v) FROM dense GROUP BY 1;
 EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FILTER (WHERE id > 3) FROM dense;

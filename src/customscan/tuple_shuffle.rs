@@ -186,13 +186,26 @@ pub unsafe fn learn_label(
 }
 
 impl TupleShuffle {
-    /// The child, if it is a BlockShuffle.
+    /// The BlockShuffle below, also under nodes that only pass its tuples on (a one-time filter).
     ///
     /// # Safety
     /// `node` is a begun node.
     pub unsafe fn block_shuffle(node: *mut Node<Self>) -> Option<*mut Node<BlockShuffle>> {
-        // SAFETY: by contract.
-        unsafe { node::downcast::<BlockShuffle>((*node).state.child) }
+        // SAFETY: by contract; the tag says what a plan state is.
+        unsafe {
+            let mut ps = (*node).state.child;
+            while !ps.is_null() {
+                if let Some(blocks) = node::downcast::<BlockShuffle>(ps) {
+                    return Some(blocks);
+                }
+                ps = match (*ps).type_ {
+                    pg_sys::NodeTag::T_ResultState => (*ps).lefttree,
+                    pg_sys::NodeTag::T_SubqueryScanState => (*ps.cast::<pg_sys::SubqueryScanState>()).subplan,
+                    _ => return None,
+                };
+            }
+            None
+        }
     }
 
     /// Names of the aggregate's arguments.

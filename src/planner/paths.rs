@@ -101,6 +101,18 @@ unsafe fn needs_system_columns(rel: *mut pg_sys::RelOptInfo) -> bool {
     }
 }
 
+/// Whether a table is stored by heap: other access methods may lack the sampling interface that
+/// block_scan uses, and are read by their own sequential scan.
+unsafe fn is_heap(relid: pg_sys::Oid) -> bool {
+    // SAFETY: the planner holds a lock on the relation.
+    unsafe {
+        let relation = pg_sys::table_open(relid, pg_sys::NoLock as i32);
+        let heap = (*(*relation).rd_rel).relam == pg_sys::HEAP_TABLE_AM_OID;
+        pg_sys::table_close(relation, pg_sys::NoLock as i32);
+        heap
+    }
+}
+
 /// Puts BlockShuffle in place of the sequential scan.
 ///
 /// # Safety
@@ -121,6 +133,7 @@ pub unsafe fn offer_block_shuffle(
             || !(*rel).lateral_relids.is_null()
             || count_base_relations(root) != 1
             || needs_system_columns(rel)
+            || !is_heap((*rte).relid)
         {
             return;
         }
@@ -207,7 +220,8 @@ pub unsafe fn replace_aggregate(
         }
         let target = pg_sys::set_pathtarget_cost_width(root, target);
         let projected = pg_sys::create_projection_path(root, input_rel, input, target);
-        let shuffle = custom_path(input_rel, target, &TUPLE_SHUFFLE.0, projected.cast());
+        // Its parent is the upper relation: a path of the table itself would get the table's filter.
+        let shuffle = custom_path(output_rel, target, &TUPLE_SHUFFLE.0, projected.cast());
         (*shuffle).custom_private = list::private_data(&column_names(root, &call));
 
         let path = custom_path(output_rel, (*output_rel).reltarget, &SGD.0, shuffle.cast());

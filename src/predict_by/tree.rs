@@ -218,7 +218,8 @@ unsafe extern "C-unwind" fn place(node: *mut pg_sys::Node, context: *mut c_void)
         match (*node).type_ {
             T_ColumnRef => (*node.cast::<pg_sys::ColumnRef>()).location = location,
             T_FuncCall => (*node.cast::<pg_sys::FuncCall>()).location = location,
-            T_A_Const => (*node.cast::<pg_sys::A_Const>()).location = location,
+            // Unknown: pg_stat_statements would replace the text there by a parameter's number.
+            T_A_Const => (*node.cast::<pg_sys::A_Const>()).location = -1,
             T_TypeCast => (*node.cast::<pg_sys::TypeCast>()).location = location,
             T_TypeName => (*node.cast::<pg_sys::TypeName>()).location = location,
             T_ParamRef => (*node.cast::<pg_sys::ParamRef>()).location = location,
