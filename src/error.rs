@@ -1,11 +1,20 @@
 //! Every error a user can see: the one table of SQLSTATEs, messages and hints.
 
-use crate::customscan::ColumnNames;
 use crate::pg::array::{ACCEPTED, Unusable};
 use crate::pg::fill::{Column, Stop};
 use corgipile_core::Error;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
+use serde::{Deserialize, Serialize};
+
+/// Names of the aggregate's arguments: for messages, and (carried by the plan) for the model.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnNames {
+    /// The target; empty for an expression.
+    pub target: String,
+    /// Indices (if sparse) and values; empty for expressions.
+    pub features: Vec<String>,
+}
 
 /// Something is wrong with one row of the training data.
 #[derive(Debug, Clone, PartialEq)]

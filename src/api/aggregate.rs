@@ -5,10 +5,9 @@
 //! aggregate's memory context and is dropped with it.
 
 use super::arguments::Call;
-use crate::customscan::ColumnNames;
 use crate::customscan::sgd::{header, model_datum, parse_options};
 use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label};
-use crate::error::{self, RowError};
+use crate::error::{self, ColumnNames, RowError};
 use crate::guc::Settings;
 use crate::pg::array::Element;
 use crate::pg::fill::{Decoder, Room, Stop};

@@ -6,9 +6,8 @@
 
 use super::arguments::Call;
 use crate::catalog::{self, ModelKey};
-use crate::customscan::ColumnNames;
 use crate::customscan::tuple_shuffle::element_of;
-use crate::error::{self, RowError};
+use crate::error::{self, ColumnNames, RowError};
 use crate::pg::array::{self, Element, Unusable};
 use crate::pg::fill::Column;
 use crate::pg::types;

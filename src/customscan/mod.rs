@@ -11,17 +11,6 @@ pub mod read_thread;
 pub mod sgd;
 pub mod tuple_shuffle;
 
-use serde::{Deserialize, Serialize};
-
-/// Names of the aggregate's arguments, carried by the plan for messages and for the model.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ColumnNames {
-    /// The target; empty for an expression.
-    pub target: String,
-    /// Indices (if sparse) and values; empty for expressions.
-    pub features: Vec<String>,
-}
-
 /// Registers the nodes, once a process, so that plans can be read back by name.
 pub fn register() {
     // SAFETY: called from _PG_init with tables that live for ever.

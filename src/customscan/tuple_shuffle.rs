@@ -4,9 +4,8 @@
 //! instrumentation. What is shuffled is an index, by the read thread (`read_thread`), so that it
 //! overlaps with the next fill. ReScan rescans the child.
 
-use super::ColumnNames;
 use super::block_shuffle::BlockShuffle;
-use crate::error::{self, RowError};
+use crate::error::{self, ColumnNames, RowError};
 use crate::pg::array::{ACCEPTED, Element};
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::fill::{Decoder, LabelRead, Room, Stop};

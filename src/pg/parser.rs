@@ -140,3 +140,26 @@ pub fn learn_codes() -> Option<Codes> {
         _ => None,
     }
 }
+
+/// The string in `SELECT 'string'`.
+pub fn constant_string(sql: &CStr) -> Option<String> {
+    let parsed = original(sql, pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
+    // SAFETY: the parser's own tree; each step checks the tag.
+    unsafe {
+        let raw = super::list::pointers::<pg_sys::RawStmt>(parsed);
+        let query = (**raw.first()?).stmt;
+        if (*query).type_ != pg_sys::NodeTag::T_SelectStmt {
+            return None;
+        }
+        let targets = super::list::pointers::<pg_sys::ResTarget>((*query.cast::<pg_sys::SelectStmt>()).targetList);
+        let value = (**targets.first()?).val;
+        if value.is_null() || (*value).type_ != pg_sys::NodeTag::T_A_Const {
+            return None;
+        }
+        let constant = value.cast::<pg_sys::A_Const>();
+        if (*constant).isnull || (*constant).val.node.type_ != pg_sys::NodeTag::T_String {
+            return None;
+        }
+        Some(super::relation::string((*constant).val.sval.sval))
+    }
+}

@@ -1,7 +1,8 @@
 //! Paths and plans of the three nodes.
 
 use super::TrainingCall;
-use crate::customscan::{ColumnNames, block_shuffle, sgd, tuple_shuffle};
+use crate::customscan::{block_shuffle, sgd, tuple_shuffle};
+use crate::error::ColumnNames;
 use crate::guc::Settings;
 use crate::pg::list;
 use crate::pg::node::Methods;

@@ -86,7 +86,7 @@ fn is_table_reference(text: &[u8], tokens: &[Token], codes: &Codes) -> bool {
 /// The value of a string constant: the server's parser reads it, so every way of quoting works.
 fn string_value(text: &[u8]) -> Option<String> {
     let sql = std::ffi::CString::new([b"SELECT ".as_slice(), text].concat()).ok()?;
-    super::tree::constant_string(&sql)
+    parser::constant_string(&sql)
 }
 
 /// The clauses of a text, in order. Raises the scanner's error for a text that cannot be split.

@@ -6,7 +6,7 @@ use crate::pg::relation::string;
 use crate::pg::{list, parser};
 use pgrx::spi::{quote_identifier, quote_literal};
 use pgrx::{pg_guard, pg_sys};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CString, c_void};
 
 /// Statements that hold a query without being walked by the server's raw tree walker.
 unsafe fn inner_queries(stmt: *mut pg_sys::Node) -> Vec<*mut pg_sys::Node> {
@@ -227,28 +227,5 @@ unsafe extern "C-unwind" fn place(node: *mut pg_sys::Node, context: *mut c_void)
             _ => {}
         }
         pg_sys::raw_expression_tree_walker(node, Some(place), context)
-    }
-}
-
-/// The string in `SELECT 'string'`.
-pub fn constant_string(sql: &CStr) -> Option<String> {
-    let parsed = parser::original(sql, pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-    // SAFETY: the parser's own tree; each step checks the tag.
-    unsafe {
-        let raw = list::pointers::<pg_sys::RawStmt>(parsed);
-        let query = (**raw.first()?).stmt;
-        if (*query).type_ != pg_sys::NodeTag::T_SelectStmt {
-            return None;
-        }
-        let targets = list::pointers::<pg_sys::ResTarget>((*query.cast::<pg_sys::SelectStmt>()).targetList);
-        let value = (**targets.first()?).val;
-        if value.is_null() || (*value).type_ != pg_sys::NodeTag::T_A_Const {
-            return None;
-        }
-        let constant = value.cast::<pg_sys::A_Const>();
-        if (*constant).isnull || (*constant).val.node.type_ != pg_sys::NodeTag::T_String {
-            return None;
-        }
-        Some(string((*constant).val.sval.sval))
     }
 }
