@@ -51,10 +51,10 @@ fn run(c: &mut Criterion, name: &str, mut buffer: TupleBuffer, loss: Loss) {
     group.sample_size(10).throughput(Throughput::Elements(buffer.len() as u64));
     for (order, shuffled) in [("in order", false), ("shuffled", true)] {
         buffer.arrange(shuffled, 1, 0, 0).expect("memory");
-        let params = Params { learning_rate: 1e-3, ..Params::default() };
-        let mut trainer = Trainer::new(params, loss).expect("memory");
+        let params = Params { learning_rate: Some(1e-3), average: false, standardize: false, ..Params::default() };
+        let mut trainer = Trainer::new(params, loss, buffer.density(), usize::MAX);
         group.bench_function(BenchmarkId::from_parameter(order), |b| {
-            b.iter(|| trainer.train(black_box(&buffer), || true).expect("trains"));
+            b.iter(|| trainer.train(black_box(&buffer), 2, || true).expect("trains"));
         });
     }
     group.finish();
@@ -76,7 +76,7 @@ fn kernel(c: &mut Criterion) {
     for (nonzeros, dims) in [(39, 1_000_000), (14, 123), (80, 20_000)] {
         run(c, &format!("sparse {nonzeros} of {dims}"), sparse(nonzeros, dims), Loss::LogLoss);
     }
-    for loss in [Loss::Hinge, Loss::SquaredError] {
+    for loss in Loss::ALL.into_iter().filter(|loss| *loss != Loss::LogLoss && *loss != Loss::Softmax) {
         run(c, "dense 28", dense(28), loss);
     }
 }

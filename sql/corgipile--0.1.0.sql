@@ -81,9 +81,14 @@ CREATE FUNCTION train_sgd(
     loss text DEFAULT NULL,
     model_name text DEFAULT NULL,
     l2_reg double precision DEFAULT NULL,
+    l1_reg double precision DEFAULT NULL,
+    optimizer text DEFAULT NULL,
     learning_rate double precision DEFAULT NULL,
     schedule text DEFAULT NULL,
     decay double precision DEFAULT NULL,
+    average boolean DEFAULT NULL,
+    standardize boolean DEFAULT NULL,
+    epsilon double precision DEFAULT NULL,
     max_epochs integer DEFAULT NULL,
     tolerance double precision DEFAULT NULL,
     max_seconds double precision DEFAULT NULL,
@@ -197,7 +202,8 @@ SELECT m.model_id,
        (e.report ->> 'loss')::double precision AS loss,
        (e.report ->> 'accuracy')::double precision AS accuracy,
        (e.report ->> 'learning_rate')::double precision AS learning_rate,
-       (e.report ->> 'rows')::bigint AS rows
+       (e.report ->> 'rows')::bigint AS rows,
+       coalesce((e.report ->> 'diverged')::boolean, false) AS diverged
 FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) -> 'history' AS history) i
 CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(i.history) WITH ORDINALITY AS e(report, n)

@@ -112,9 +112,8 @@ fn report(error: Error) -> ErrorReport {
                 short(learning_rate / 10.0)
             ))
         }
-        Error::TooManyClasses { .. } => new(PgSqlErrorCode::ERRCODE_DATA_EXCEPTION).set_hint(
-            "Train on a view whose target has two values, or on a numeric target with loss => 'squared_error'.",
-        ),
+        Error::TooManyClasses { .. } => new(PgSqlErrorCode::ERRCODE_DATA_EXCEPTION)
+            .set_hint("Use loss => 'softmax' for more than two classes, or 'squared_error' for a quantity."),
         Error::OneClass { .. } => {
             new(PgSqlErrorCode::ERRCODE_DATA_EXCEPTION).set_hint("Train on rows of both classes.")
         }

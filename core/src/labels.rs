@@ -8,6 +8,7 @@
 
 use crate::loss::Loss;
 use crate::{Error, Result};
+use std::collections::HashMap;
 
 /// One value of the target.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +73,7 @@ pub enum TargetKind {
 /// How labels are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// −1 and +1 for two classes.
+    /// −1 and +1 for two classes, the number of the class for softmax.
     Classes,
     /// The number itself.
     Numbers,
@@ -86,6 +87,27 @@ pub enum Coded {
     /// A numeric target without a chosen loss showed a third value: it is a quantity. Labels handed
     /// out before were codes; [`LabelCoder::value_of_code`] turns them into numbers.
     NowNumbers,
+    /// A target of classes without a chosen loss showed a third one: the loss is softmax now. Labels
+    /// handed out before were −1 and +1; [`LabelCoder::class_of_code`] numbers them.
+    NowSoftmax,
+}
+
+/// A target value as a key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Integer(i64),
+    Bits(u64),
+    Text(String),
+}
+
+impl From<&TargetValue> for Key {
+    fn from(value: &TargetValue) -> Self {
+        match value {
+            TargetValue::Integer(i) => Self::Integer(*i),
+            TargetValue::Number(x) => Self::Bits((x + 0.0).to_bits()),
+            TargetValue::Text(s) => Self::Text(s.clone()),
+        }
+    }
 }
 
 /// Codes target values and decides the loss when the user did not.
@@ -95,9 +117,13 @@ pub struct LabelCoder {
     loss: Loss,
     decided: bool,
     meaning: Meaning,
-    /// In order of appearance; at most two.
+    /// In order of appearance; at most two but for softmax.
     classes: Vec<TargetValue>,
+    numbers: HashMap<Key, usize>,
 }
+
+/// Most classes that softmax takes.
+pub const MAX_CLASSES: usize = 65_536;
 
 impl LabelCoder {
     /// A coder for a target of this kind; `loss` as the user gave it.
@@ -109,9 +135,10 @@ impl LabelCoder {
         Ok(Self {
             kind,
             loss: chosen,
-            decided: loss.is_some() || kind != TargetKind::Numeric,
+            decided: loss.is_some(),
             meaning: if chosen.is_classification() { Meaning::Classes } else { Meaning::Numbers },
             classes: Vec::new(),
+            numbers: HashMap::new(),
         })
     }
 
@@ -135,26 +162,63 @@ impl LabelCoder {
         &self.classes
     }
 
+    /// The label of class number `number`, as the loss wants it.
+    pub fn label_of(&self, number: usize) -> f32 {
+        match (self.loss, number) {
+            (Loss::Softmax, number) => number as f32,
+            (_, 0) => -1.0,
+            _ => 1.0,
+        }
+    }
+
     /// Codes one value.
     pub fn code(&mut self, value: TargetValue) -> Result<Coded> {
         if self.meaning == Meaning::Numbers {
             return Ok(Coded::Label(value.number() as f32));
         }
-        if let Some(position) = self.classes.iter().position(|c| *c == value) {
-            return Ok(Coded::Label(if position == 0 { -1.0 } else { 1.0 }));
+        let key = Key::from(&value);
+        if let Some(number) = self.numbers.get(&key) {
+            return Ok(Coded::Label(self.label_of(*number)));
         }
-        if self.classes.len() < 2 {
-            self.classes.push(value);
-            return Ok(Coded::Label(if self.classes.len() == 1 { -1.0 } else { 1.0 }));
+        let number = self.classes.len();
+        let mut coded = None;
+        if number >= 2 && self.loss != Loss::Softmax {
+            if self.decided {
+                let found: Vec<String> = self.classes.iter().chain([&value]).map(TargetValue::quoted).collect();
+                return Err(Error::TooManyClasses { loss: self.loss.name(), found: found.join(", ") });
+            }
+            self.decided = true;
+            if self.kind == TargetKind::Numeric {
+                self.loss = Loss::SquaredError;
+                self.meaning = Meaning::Numbers;
+                return Ok(Coded::NowNumbers);
+            }
+            self.loss = Loss::Softmax;
+            coded = Some(Coded::NowSoftmax);
         }
-        if self.decided {
-            let found: Vec<String> = self.classes.iter().chain([&value]).map(TargetValue::quoted).collect();
-            return Err(Error::TooManyClasses { loss: self.loss.name(), found: found.join(", ") });
+        if number >= MAX_CLASSES {
+            return Err(Error::TooManyClasses { loss: self.loss.name(), found: format!("more than {MAX_CLASSES}") });
         }
-        self.loss = Loss::SquaredError;
-        self.decided = true;
-        self.meaning = Meaning::Numbers;
-        Ok(Coded::NowNumbers)
+        self.classes.push(value);
+        self.numbers.insert(key, number);
+        Ok(coded.unwrap_or(Coded::Label(self.label_of(number))))
+    }
+
+    /// The class number behind a label handed out before [`Coded::NowSoftmax`].
+    pub fn class_of_code(code: f32) -> f32 {
+        if code > 0.0 { 1.0 } else { 0.0 }
+    }
+
+    /// How many classes were met.
+    pub fn class_count(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// The order in which the rows of softmax are to be sorted: class numbers by class.
+    pub fn sorted_numbers(&self) -> Vec<usize> {
+        let mut numbers: Vec<usize> = (0..self.classes.len()).collect();
+        numbers.sort_by(|a, b| self.classes[*a].order(&self.classes[*b]));
+        numbers
     }
 
     /// The number that a code handed out before [`Coded::NowNumbers`] stood for.
@@ -174,7 +238,7 @@ impl LabelCoder {
     /// Whether the finished weights must be negated so that +1 is the larger class.
     pub fn is_flipped(&self) -> bool {
         match self.classes.as_slice() {
-            [first, second] if self.meaning == Meaning::Classes => first.order(second).is_gt(),
+            [first, second] if self.loss.is_binary() => first.order(second).is_gt(),
             _ => false,
         }
     }
@@ -229,7 +293,15 @@ mod tests {
         for class in ["a", "b"] {
             text.code(TargetValue::Text(class.into())).expect("two classes");
         }
-        assert!(text.code(TargetValue::Text("c".into())).is_err());
+        assert_eq!(text.code(TargetValue::Text("c".into())), Ok(Coded::NowSoftmax));
+        assert_eq!((text.loss(), text.class_count(), text.label_of(2)), (Loss::Softmax, 3, 2.0));
+        assert_eq!(text.code(TargetValue::Text("0".into())), Ok(Coded::Label(3.0)));
+        assert_eq!(text.sorted_numbers(), [3, 0, 1, 2]);
+        let mut hinge = LabelCoder::new(TargetKind::Text, Some(Loss::Hinge)).expect("valid");
+        for class in ["a", "b"] {
+            hinge.code(TargetValue::Text(class.into())).expect("two classes");
+        }
+        assert!(hinge.code(TargetValue::Text("c".into())).is_err());
         assert!(LabelCoder::new(TargetKind::Text, Some(Loss::SquaredError)).is_err());
     }
 

@@ -17,8 +17,10 @@ pub mod memory;
 pub mod model;
 pub mod params;
 pub mod permute;
+pub mod scaling;
 pub mod trainer;
 pub mod tuples;
+pub mod vector;
 pub mod weights;
 
 pub use error::{Error, Result};

@@ -1,14 +1,14 @@
 //! The model value: an immutable header (JSON) and packed weights, with a checksum.
 //!
 //! Layout, little-endian: magic `CGPM`, format u16, reserved u16, header length u32, weight count
-//! u64, header bytes, weights as f32 (intercept last), CRC-32 of all that precedes. Any older
+//! u64, header bytes, weights as f32 (one row, softmax one a class; a row's intercept last), CRC-32 of all that precedes. Any older
 //! format stays readable; a newer one is an error that says so.
 
 use crate::loss::{Loss, sigmoid};
 use crate::params::Params;
 use crate::trainer::{EpochReport, StopReason};
 use crate::tuples::Features;
-use crate::weights::{dot, sparse_dot};
+use crate::vector::{dot, sparse_dot};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct Header {
     pub target_type: String,
     /// Names of the feature columns, indices first where there are any; empty for expressions.
     pub features: Vec<String>,
-    /// The two classes in their text form, sorted; none for a quantity.
+    /// The classes in their text form, sorted; none for a quantity.
     pub classes: Vec<String>,
     /// The parameters, with what was chosen in place of 'auto'.
     pub params: Params,
@@ -40,6 +40,8 @@ pub struct Header {
     pub rows: u64,
     /// Rows left out because of NULL.
     pub rows_skipped: u64,
+    /// Feature columns that had one value only (where standardised).
+    pub constant_columns: usize,
     /// Each epoch.
     pub history: Vec<EpochReport>,
     /// Why training ended.
@@ -59,10 +61,8 @@ pub struct Header {
 pub struct Model {
     /// The header.
     pub header: Header,
-    /// The weights, without the intercept.
+    /// One row of weights (softmax: one a class), each with its intercept last.
     pub weights: Vec<f32>,
-    /// The intercept.
-    pub intercept: f32,
 }
 
 fn bad(what: impl Into<String>) -> Error {
@@ -100,16 +100,16 @@ impl Model {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let header = serde_json::to_vec(&self.header).map_err(|e| bad(e.to_string()))?;
         let length = u32::try_from(header.len()).map_err(|_| bad("header too large"))?;
-        let total = PREFIX + header.len() + (self.weights.len() + 1) * 4 + 4;
+        let total = PREFIX + header.len() + self.weights.len() * 4 + 4;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(total).map_err(|_| Error::OutOfMemory { bytes: total, purpose: "the model" })?;
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
         bytes.extend_from_slice(&[0, 0]);
         bytes.extend_from_slice(&length.to_le_bytes());
-        bytes.extend_from_slice(&(self.weights.len() as u64 + 1).to_le_bytes());
+        bytes.extend_from_slice(&(self.weights.len() as u64).to_le_bytes());
         bytes.extend_from_slice(&header);
-        for weight in self.weights.iter().chain([&self.intercept]) {
+        for weight in &self.weights {
             bytes.extend_from_slice(&weight.to_le_bytes());
         }
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
@@ -128,40 +128,82 @@ impl Model {
         if !weights.iter().all(|w| w.is_finite()) {
             return Err(bad("a weight is not finite"));
         }
-        let intercept = weights.pop().unwrap_or(0.0);
-        let two = if header.loss.is_classification() { 2 } else { 0 };
-        if header.n_features != weights.len() || header.classes.len() != two {
+        let model = Self { header, weights };
+        let classes = model.header.classes.len();
+        let agree = match model.header.loss {
+            Loss::Softmax => classes >= 2,
+            loss if loss.is_classification() => classes == 2,
+            _ => classes == 0,
+        };
+        if !agree || model.row_len().checked_mul(model.outputs()) != Some(model.weights.len()) {
             return Err(bad("header and weights do not agree"));
         }
-        Ok(Self { header, weights, intercept })
+        Ok(model)
     }
 
-    /// The score w·x + b. A dense vector must have as many values as the model has features; a
-    /// sparse index beyond them has weight 0.
-    pub fn score(&self, x: Features<'_>) -> Result<f64> {
-        let sum = match x {
-            Features::Dense(x) if x.len() == self.weights.len() => dot(&self.weights, x),
-            Features::Dense(x) => {
-                return Err(Error::FeatureCount { expected: self.weights.len(), found: x.len() });
+    /// Scores of a tuple: one, softmax one a class.
+    pub fn outputs(&self) -> usize {
+        if self.header.loss == Loss::Softmax { self.header.classes.len() } else { 1 }
+    }
+
+    fn row_len(&self) -> usize {
+        self.header.n_features.saturating_add(1)
+    }
+
+    /// The scores w·x + b into `scores`. A dense vector must have as many values as the model has
+    /// features; a sparse index beyond them has weight 0.
+    pub fn scores(&self, x: Features<'_>, scores: &mut Vec<f64>) -> Result<()> {
+        let n = self.header.n_features;
+        scores.clear();
+        if let Features::Dense(x) = x
+            && x.len() != n
+        {
+            return Err(Error::FeatureCount { expected: n, found: x.len() });
+        }
+        for row in self.weights.chunks_exact(self.row_len()) {
+            let sum = match x {
+                Features::Dense(x) => dot(&row[..n], x),
+                Features::Sparse(k, x) => sparse_dot(&row[..n], k, x),
+            };
+            scores.push(f64::from(sum + row[n]));
+        }
+        Ok(())
+    }
+
+    /// The number of the predicted class: the one with the largest score; `None` for a quantity.
+    pub fn class_of(&self, scores: &[f64]) -> Option<usize> {
+        match self.header.loss {
+            Loss::Softmax => {
+                let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                scores.iter().position(|score| *score == best)
             }
-            Features::Sparse(k, x) => sparse_dot(&self.weights, k, x),
-        };
-        Ok(f64::from(sum + self.intercept))
+            loss if loss.is_classification() => Some(usize::from(scores.first().is_some_and(|score| *score > 0.0))),
+            _ => None,
+        }
     }
 
-    /// The class of a score, in text form; `None` for a quantity.
-    pub fn class_of(&self, score: f64) -> Option<&str> {
-        self.header.classes.get(usize::from(score > 0.0)).map(String::as_str)
+    /// The score that speaks for a tuple's prediction: of the predicted class for softmax, the only
+    /// one else.
+    pub fn score_of(&self, scores: &[f64]) -> f64 {
+        let number = if self.header.loss == Loss::Softmax { self.class_of(scores) } else { Some(0) };
+        number.and_then(|number| scores.get(number)).copied().unwrap_or(f64::NAN)
     }
 
-    /// The probability of the predicted class; `None` where the loss has none.
-    pub fn probability_of_predicted(&self, score: f64) -> Option<f64> {
-        self.header.loss.has_probability().then(|| sigmoid(score.abs()))
-    }
-
-    /// The probability of class `class` (0 or 1, sorted).
-    pub fn probability(&self, score: f64, class: usize) -> Option<f64> {
-        self.header.loss.has_probability().then(|| sigmoid(if class == 0 { -score } else { score }))
+    /// The probability of class number `class`; `None` where the loss has none.
+    pub fn probability(&self, scores: &[f64], class: usize) -> Option<f64> {
+        let of_larger = |p: f64| if class == 0 { 1.0 - p } else { p };
+        let score = *scores.first()?;
+        match self.header.loss {
+            Loss::LogLoss => Some(sigmoid(if class == 0 { -score } else { score })),
+            // Zhang (2004): the minimiser of modified Huber is a clipped 2p − 1.
+            Loss::ModifiedHuber => Some(of_larger((score.clamp(-1.0, 1.0) + 1.0) / 2.0)),
+            Loss::Softmax => {
+                let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().map(|score| (score - best).exp()).sum();
+                scores.get(class).map(|score| (score - best).exp() / sum)
+            }
+            _ => None,
+        }
     }
 
     /// Bytes that the decoded model takes.
@@ -175,24 +217,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sample(weights: Vec<f32>, intercept: f32) -> Model {
+    fn sample(weights: Vec<f32>, loss: Loss, classes: usize) -> Model {
+        let outputs = if loss == Loss::Softmax { classes } else { 1 };
         let header = Header {
-            loss: Loss::LogLoss,
-            n_features: weights.len(),
+            loss,
+            n_features: weights.len() / outputs - 1,
             sparse: false,
             target: "label".into(),
             target_type: "integer".into(),
             features: vec!["features_v".into()],
-            classes: vec!["-1".into(), "1".into()],
+            classes: (0..classes).map(|k| k.to_string()).collect(),
             params: Params::default(),
             rows: 10,
             rows_skipped: 0,
+            constant_columns: 0,
             history: vec![EpochReport {
                 epoch: 1,
                 rows: 10,
                 loss: 0.1 + 0.2,
                 accuracy: Some(1.0 / 3.0),
                 learning_rate: 0.01,
+                diverged: false,
             }],
             stop: StopReason::MaxEpochs,
             blocks: 3,
@@ -200,19 +245,21 @@ mod tests {
             peak_memory: 1 << 40,
             duration_ms: 0.1,
         };
-        Model { header, weights, intercept }
+        Model { header, weights }
     }
 
     proptest! {
         #[test]
-        fn models_come_back_to_the_bit(weights in prop::collection::vec(-1e30f32..1e30, 0..50), intercept in -10f32..10.0) {
-            let model = sample(weights, intercept);
+        fn models_come_back_to_the_bit(weights in prop::collection::vec(-1e30f32..1e30, 1..50), softmax: bool) {
+            let outputs = if softmax { 3 } else { 1 };
+            let weights = weights.repeat(outputs);
+            let model = sample(weights, if softmax { Loss::Softmax } else { Loss::LogLoss }, if softmax { 3 } else { 2 });
             prop_assert_eq!(Model::decode(&model.encode().expect("encodes")).expect("decodes"), model);
         }
 
         #[test]
         fn any_changed_byte_is_an_error(at in 0usize..400, flip in 1u8..=255) {
-            let mut bytes = sample(vec![1.0, 2.0], 0.5).encode().expect("encodes");
+            let mut bytes = sample(vec![1.0, 2.0, 0.5], Loss::LogLoss, 2).encode().expect("encodes");
             let at = at % bytes.len();
             // The two reserved bytes are covered by the checksum as well.
             bytes[at] ^= flip;
@@ -228,27 +275,31 @@ mod tests {
         }
 
         #[test]
-        fn most_probable_class_is_the_predicted_one(x in prop::collection::vec(-5f32..5.0, 3)) {
-            let model = sample(vec![0.3, -0.2, 0.9], 0.1);
-            let score = model.score(Features::Dense(&x)).expect("scores");
-            let p: Vec<f64> = (0..2).map(|c| model.probability(score, c).expect("has one")).collect();
-            let predicted = usize::from(model.class_of(score) == Some("1"));
-            prop_assert!(p[predicted] >= p[1 - predicted]);
-            prop_assert!((p[0] + p[1] - 1.0).abs() < 1e-12);
-            prop_assert_eq!(model.probability_of_predicted(score), Some(p[predicted]));
+        fn most_probable_class_is_the_predicted_one(x in prop::collection::vec(-5f32..5.0, 3), loss in 0usize..3) {
+            let (loss, classes) = [(Loss::LogLoss, 2), (Loss::ModifiedHuber, 2), (Loss::Softmax, 4)][loss];
+            let outputs = if loss == Loss::Softmax { classes } else { 1 };
+            let weights: Vec<f32> = (0..4 * outputs).map(|i| ((i * 7919) % 13) as f32 / 6.5 - 1.0).collect();
+            let model = sample(weights, loss, classes);
+            let mut scores = Vec::new();
+            model.scores(Features::Dense(&x), &mut scores).expect("scores");
+            let p: Vec<f64> = (0..classes).map(|c| model.probability(&scores, c).expect("has one")).collect();
+            let predicted = model.class_of(&scores).expect("a class");
+            prop_assert!(p.iter().all(|q| p[predicted] >= *q));
+            prop_assert!((p.iter().sum::<f64>() - 1.0).abs() < 1e-12);
         }
     }
 
     #[test]
     fn newer_formats_say_so() {
-        let mut bytes = sample(vec![1.0], 0.0).encode().expect("encodes");
+        let mut bytes = sample(vec![1.0], Loss::LogLoss, 2).encode().expect("encodes");
         bytes[4] = 2;
         assert!(Model::decode(&bytes).expect_err("newer").to_string().contains("format 2"));
     }
 
     #[test]
     fn feature_count_is_checked() {
-        let error = sample(vec![1.0, 2.0], 0.0).score(Features::Dense(&[1.0])).expect_err("short");
+        let model = sample(vec![1.0, 2.0, 0.0], Loss::LogLoss, 2);
+        let error = model.scores(Features::Dense(&[1.0]), &mut Vec::new()).expect_err("short");
         assert_eq!(error, Error::FeatureCount { expected: 2, found: 1 });
     }
 }

@@ -4,6 +4,7 @@
 //! that names it and lists what is valid, before anything is read.
 
 use crate::loss::Loss;
+use crate::weights::Optimizer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,6 +48,32 @@ impl Shuffle {
     }
 }
 
+/// How the rate falls from epoch to epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// η₀·decay^e (the paper's).
+    Exponential,
+    /// η₀/(1 + e·(1/decay − 1)): the same second epoch, a slower fall later.
+    Inverse,
+    /// η₀.
+    Constant,
+}
+
+impl Schedule {
+    /// All of them, as listed to users.
+    pub const ALL: [Schedule; 3] = [Schedule::Exponential, Schedule::Inverse, Schedule::Constant];
+
+    /// The name in options and EXPLAIN.
+    pub fn name(self) -> &'static str {
+        match self {
+            Schedule::Exponential => "exponential",
+            Schedule::Inverse => "inverse",
+            Schedule::Constant => "constant",
+        }
+    }
+}
+
 /// What to do with a row whose target or features are NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,12 +89,26 @@ pub enum OnNull {
 pub struct Params {
     /// The loss; `None`: from the target.
     pub loss: Option<Loss>,
-    /// λ of λ/2·‖w‖² beside the mean loss; the intercept is not penalised.
-    pub l2_reg: f64,
-    /// η₀, the rate of the first epoch.
-    pub learning_rate: f64,
-    /// The rate of epoch e (from 0) is η₀ · decay^e.
+    /// λ₂ of λ₂/2·‖w‖² beside the mean loss; the intercept is not penalised. `None`: see
+    /// [`Params::l2_for`].
+    pub l2_reg: Option<f64>,
+    /// λ₁ of λ₁·‖w‖₁.
+    pub l1_reg: f64,
+    /// How a gradient changes a weight.
+    pub optimizer: Optimizer,
+    /// η₀, the rate of the first epoch; `None`: found on the first buffer.
+    pub learning_rate: Option<f64>,
+    /// How the rate falls.
+    pub schedule: Schedule,
+    /// How fast it falls.
     pub decay: f64,
+    /// Whether the model is an average over the course of training, late weights counting most.
+    pub average: bool,
+    /// Whether features are centred and scaled (sparse: left as they are).
+    pub standardize: bool,
+    /// ε of `huber` and `epsilon_insensitive`, in units of the target; `None`: a tenth of its
+    /// standard deviation.
+    pub epsilon: Option<f64>,
     /// Most passes over the table.
     pub max_epochs: u32,
     /// Stop when five epochs in a row improve the best loss by less than this part of it; 0: never.
@@ -96,9 +137,15 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             loss: None,
-            l2_reg: 1e-4,
-            learning_rate: 0.01,
+            l2_reg: None,
+            l1_reg: 0.0,
+            optimizer: Optimizer::Sgd,
+            learning_rate: None,
+            schedule: Schedule::Exponential,
             decay: 0.95,
+            average: true,
+            standardize: true,
+            epsilon: None,
             max_epochs: 20,
             tolerance: 1e-3,
             max_seconds: 0.0,
@@ -115,12 +162,17 @@ impl Default for Params {
 }
 
 /// Every option's name, in the order of `train_sgd`'s arguments.
-pub const OPTIONS: [&str; 16] = [
+pub const OPTIONS: [&str; 21] = [
     "loss",
     "l2_reg",
+    "l1_reg",
+    "optimizer",
     "learning_rate",
     "schedule",
     "decay",
+    "average",
+    "standardize",
+    "epsilon",
     "max_epochs",
     "tolerance",
     "max_seconds",
@@ -211,7 +263,24 @@ impl Params {
                 params.set(name, value)?;
             }
         }
+        params.check_unused(map)?;
         Ok(params)
+    }
+
+    /// An option that would have no effect beside the others is an error, not ignored.
+    fn check_unused(&self, given: &serde_json::Map<String, Value>) -> Result<()> {
+        let has = |name: &str| given.get(name).filter(|value| !value.is_null());
+        if let Some(value) = has("epsilon")
+            && !self.loss.is_some_and(Loss::has_epsilon)
+        {
+            return Err(bad("epsilon", value, "loss 'huber' or 'epsilon_insensitive' beside it"));
+        }
+        if let Some(value) = has("decay")
+            && self.schedule == Schedule::Constant
+        {
+            return Err(bad("decay", value, "a schedule that falls, 'exponential' or 'inverse', beside it"));
+        }
+        Ok(())
     }
 
     fn set(&mut self, name: &'static str, value: &Value) -> Result<()> {
@@ -222,11 +291,16 @@ impl Params {
                 let found = value.as_str().and_then(Loss::by_name);
                 self.loss = Some(found.ok_or_else(|| bad(name, value, format!("one of {}", names.join(", "))))?);
             }
-            "l2_reg" => self.l2_reg = number(name, value, 0.0, LARGE, "a number, 0 or larger")?,
+            "l2_reg" => self.l2_reg = Some(number(name, value, 0.0, LARGE, "a number, 0 or larger")?),
             "learning_rate" => {
-                self.learning_rate = number(name, value, f64::MIN_POSITIVE, LARGE, "a number larger than 0")?;
+                self.learning_rate = Some(number(name, value, f64::MIN_POSITIVE, LARGE, "a number larger than 0")?);
             }
-            "schedule" => choice(name, value, &[("exponential", ())])?,
+            "l1_reg" => self.l1_reg = number(name, value, 0.0, LARGE, "a number, 0 or larger")?,
+            "optimizer" => self.optimizer = choice(name, value, &Optimizer::ALL.map(|o| (o.name(), o)))?,
+            "average" => self.average = boolean(name, value)?,
+            "standardize" => self.standardize = boolean(name, value)?,
+            "epsilon" => self.epsilon = Some(number(name, value, 0.0, LARGE, "a number, 0 or larger")?),
+            "schedule" => self.schedule = choice(name, value, &Schedule::ALL.map(|s| (s.name(), s)))?,
             "decay" => {
                 self.decay = number(name, value, f64::MIN_POSITIVE, 1.0, "a number larger than 0, at most 1")?;
             }
@@ -251,9 +325,20 @@ impl Params {
         Ok(())
     }
 
-    /// The rate of an epoch (from 0): the paper's exponential schedule.
-    pub fn rate(&self, epoch: u32) -> f64 {
-        self.learning_rate * self.decay.powi(epoch.min(i32::MAX as u32) as i32)
+    /// λ₂ in force: 1e-3 over standardised features, 1e-5 over features as they are (sparse ones are
+    /// often rows of length 1, where 1e-3 would be most of the objective).
+    pub fn l2_for(&self, sparse: bool) -> f64 {
+        self.l2_reg.unwrap_or(if self.standardize && !sparse { 1e-3 } else { 1e-5 })
+    }
+
+    /// What the schedule leaves of the first rate in an epoch (from 0).
+    pub fn decayed(&self, epoch: u32) -> f64 {
+        let epoch = epoch.min(i32::MAX as u32) as i32;
+        match self.schedule {
+            Schedule::Exponential => self.decay.powi(epoch),
+            Schedule::Inverse => 1.0 / (1.0 + f64::from(epoch) * (1.0 / self.decay - 1.0)),
+            Schedule::Constant => 1.0,
+        }
     }
 }
 
@@ -289,9 +374,13 @@ mod tests {
             (json!({"block_size": "10"}), "unit"),
             (json!({"block_size": 10}), "unit"),
             (json!({"buffer_size": "1kB"}), "8kB"),
-            (json!({"schedule": "inverse"}), "exponential"),
+            (json!({"schedule": "cosine"}), "exponential, inverse, constant"),
+            (json!({"optimizer": "lbfgs"}), "adagrad"),
             (json!({"verbose": 1}), "true or false"),
             (json!([1]), "JSON object"),
+            (json!({"epsilon": 0.1}), "huber"),
+            (json!({"epsilon": 0.1, "loss": "hinge"}), "huber"),
+            (json!({"decay": 0.5, "schedule": "constant"}), "exponential"),
         ] {
             match Params::from_json(&options) {
                 Err(Error::BadOption { expected, .. }) => assert!(expected.contains(word), "{expected}"),
@@ -301,10 +390,11 @@ mod tests {
     }
 
     #[test]
-    fn rate_decays_exponentially() {
-        let params = Params { learning_rate: 0.1, decay: 0.5, ..Params::default() };
-        assert_eq!(params.rate(0), 0.1);
-        assert_eq!(params.rate(3), 0.0125);
-        assert_eq!(params.rate(u32::MAX), 0.0);
+    fn schedules_fall_as_they_say() {
+        let at = |schedule, epoch| Params { decay: 0.5, schedule, ..Params::default() }.decayed(epoch);
+        assert_eq!([0, 1, 3].map(|e| at(Schedule::Exponential, e)), [1.0, 0.5, 0.125]);
+        assert_eq!([0, 1, 3].map(|e| at(Schedule::Inverse, e)), [1.0, 0.5, 0.25]);
+        assert_eq!([0, 1, 3].map(|e| at(Schedule::Constant, e)), [1.0, 1.0, 1.0]);
+        assert_eq!(at(Schedule::Exponential, u32::MAX), 0.0);
     }
 }

@@ -318,6 +318,15 @@ impl TupleBuffer {
         }
     }
 
+    /// The rows of dense features, to be changed in place; none for sparse ones.
+    pub fn dense_rows_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        let (dims, used) = match self.density {
+            Density::Dense(dims) => (dims, self.rows * dims),
+            Density::Sparse => (1, 0),
+        };
+        self.values[..used].chunks_exact_mut(dims.max(1))
+    }
+
     /// Labels of the rows held.
     pub fn labels(&self) -> &[f32] {
         &self.labels[..self.rows]

@@ -75,6 +75,31 @@ CREATE TABLE late AS SELECT id, features_v, label FROM dense UNION ALL SELECT 50
 SELECT train_sgd('late', model_name => 'late', max_epochs => 3);
 SELECT loss, classes, target FROM corgipile.models WHERE model_name = 'late';
 
+-- Every loss and optimizer; more than two classes make softmax, also when they come late.
+CREATE TABLE flowers AS
+    SELECT id, kind, ARRAY[noise(id, 1) + kind_number, noise(id, 2) - 2 * (kind_number % 2)]::real[] AS features_v
+    FROM (SELECT id, id % 3 AS kind_number, ('{rose,tulip,aster}'::text[])[id % 3 + 1] AS kind FROM generate_series(1, 3000) AS id) AS rows
+    ORDER BY kind, id;
+SELECT train_sgd('flowers', 'kind', model_name => 'flowers');
+SELECT loss, classes, n_features, array_length(model_vector('flowers'), 1) AS weights FROM corgipile.models WHERE model_name = 'flowers';
+SELECT pg_typeof(prediction), count(*) FILTER (WHERE prediction = kind) > 2900 AS good, min(probability) > 1.0 / 3 AS at_least_a_third
+FROM flowers PREDICT BY 'flowers' GROUP BY 1;
+SELECT count(*) FILTER (WHERE abs(predict_proba('flowers', features_v, 'rose') + predict_proba('flowers', features_v, 'tulip')
+                                  + predict_proba('flowers', features_v, 'aster') - 1) > 1e-12) AS not_one FROM flowers;
+SELECT train_sgd('flowers', 'kind', model_name => 'one by one', shuffle => 'none', block_size => '8kB', buffer_size => '8kB', max_epochs => 2);
+SELECT classes FROM corgipile.models WHERE model_name = 'one by one';
+SELECT train_sgd('dense', loss => 'softmax', model_name => 'two', max_epochs => 5) > 0 AS softmax_of_two;
+SELECT accuracy('dense', model_id) > 75 AS good FROM corgipile.models WHERE model_name = 'two';
+SET client_min_messages = warning;
+SELECT loss, optimizer, accuracy('dense', train_sgd('dense', loss => loss, optimizer => optimizer, max_epochs => 5)) > 75 AS good
+FROM unnest('{log_loss,hinge,squared_hinge,modified_huber}'::text[]) AS loss, unnest('{sgd,momentum,adagrad,adam}'::text[]) AS optimizer;
+CREATE FUNCTION rmse(model bigint) RETURNS numeric LANGUAGE sql AS
+    $$ SELECT round(sqrt(avg((predict_value(model, x) - y) ^ 2))::numeric, 2) FROM line $$;
+SELECT loss, schedule, rmse(train_sgd('line', 'y', '{x}', loss => loss, schedule => schedule)) < 0.1 AS good
+FROM unnest('{squared_error,huber,epsilon_insensitive}'::text[]) AS loss, unnest('{exponential,inverse,constant}'::text[]) AS schedule;
+SELECT count(*) FILTER (WHERE w = 0) > 0 AS l1_makes_zeros
+FROM unnest(model_vector(train_sgd('dense', l1_reg => 0.2, average => false, standardize => false, learning_rate => 0.01))) AS w;
+RESET client_min_messages;
 -- Names and dropping.
 SELECT drop_model('late'), drop_model('late', true), drop_model(1);
 SELECT count(*) FROM corgipile.models WHERE model_id = 1 OR model_name = 'late';

@@ -120,8 +120,7 @@ impl Group {
                         learn_label(&mut self.decoder, &mut self.coder, &mut self.texts, datum, self.target_type)
                     };
                     match learnt {
-                        Ok(false) => {}
-                        Ok(true) => self.tuples.map_labels(|code| self.coder.value_of_code(code)),
+                        Ok(learnt) => learnt.relabel(&mut self.tuples, &self.coder),
                         Err(what) => self.fail(what),
                     }
                 }
@@ -165,11 +164,12 @@ impl Group {
                 check_for_interrupts!();
                 true
             };
-            train_in_memory(&self.params, self.coder.loss(), &mut self.tuples, go_on, |_| ())
+            let left = self.limit.saturating_sub(HELD.get());
+            train_in_memory(&self.params, self.coder.loss(), &mut self.tuples, self.coder.class_count(), left, go_on)
         });
         let (trainer, history, stop) = outcome.unwrap_or_else(|e| error::raise(e));
         let density = self.tuples.density();
-        let mut header = header(&trainer, &self.coder, self.target_type, density, &self.params, history, stop);
+        let mut header = header(&trainer, &self.coder, self.target_type, density, history, stop);
         header.rows_skipped = self.decoder.skipped;
         header.peak_memory = (self.tuples.bytes_held() + trainer.bytes()) as u64;
         header.duration_ms = started.elapsed().as_secs_f64() * 1e3;

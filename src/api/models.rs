@@ -34,7 +34,7 @@ pg_function!(
     model_info
 );
 pg_function!(
-    /// model_vector(model) → real[]: the weights, intercept last.
+    /// model_vector(model) → real[]: the weights, intercept last; for softmax class after class.
     corgipile_model_vector,
     pg_finfo_corgipile_model_vector,
     model_vector
@@ -86,8 +86,7 @@ unsafe fn model_info(call: Call) -> pg_sys::Datum {
 
 unsafe fn model_vector(call: Call) -> pg_sys::Datum {
     let Some(model) = model_argument(call) else { return call.null() };
-    let weights: Vec<f32> = model.weights.iter().copied().chain([model.intercept]).collect();
-    weights.into_datum().unwrap_or_else(|| call.null())
+    model.weights.clone().into_datum().unwrap_or_else(|| call.null())
 }
 
 /// Forgets a model; true if there was one.

@@ -45,6 +45,7 @@ struct Site {
     class: Option<(String, usize)>,
     values: Vec<f32>,
     indices: Vec<u32>,
+    scores: Vec<f64>,
 }
 
 fn stamp() -> Stamp {
@@ -89,6 +90,7 @@ impl Site {
             class: None,
             values: Vec::new(),
             indices: Vec::new(),
+            scores: Vec::new(),
         }
     }
 
@@ -189,8 +191,8 @@ impl Site {
         }
     }
 
-    /// The score of the features in the call; `None` if they are NULL.
-    fn score(&mut self, call: Call, model: &Model) -> Option<f64> {
+    /// Scores the features in the call, into `self.scores`; `None` if they are NULL.
+    fn score(&mut self, call: Call, model: &Model) -> Option<()> {
         let sparse = match self.input {
             Input::Dense(element) => {
                 self.read_values(call.get(1)?, element);
@@ -216,7 +218,8 @@ impl Site {
         };
         let features =
             if sparse { Features::Sparse(&self.indices, &self.values) } else { Features::Dense(&self.values) };
-        Some(model.score(features).unwrap_or_else(|e| error::raise(e)))
+        model.scores(features, &mut self.scores).unwrap_or_else(|e| error::raise(e));
+        Some(())
     }
 }
 
@@ -275,7 +278,7 @@ pg_function!(
     predict
 );
 pg_function!(
-    /// predict_score(model, features…) → float8: w·x + b.
+    /// predict_score(model, features…) → float8: w·x + b; for softmax that of the predicted class.
     corgipile_predict_score,
     pg_finfo_corgipile_predict_score,
     predict_score
@@ -294,22 +297,22 @@ pg_function!(
     predict_proba
 );
 
-/// Site, model and score of a call; `None` when an argument is NULL.
-unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>, f64)> {
+/// Site (with the scores) and model of a call; `None` when an argument is NULL.
+unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>)> {
     let datum = call.get(0)?;
     // SAFETY: a call of one of the functions above.
     let site = unsafe { Site::of(call) };
     let model = site.model(call, datum);
-    let score = site.score(call, &model)?;
-    Some((site, model, score))
+    site.score(call, &model)?;
+    Some((site, model))
 }
 
 unsafe fn predict(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((_, model, score)) = (unsafe { evaluate(call) }) else { return call.null() };
-    let text = match model.class_of(score) {
-        Some(class) => class.into_datum(),
-        None => score.to_string().into_datum(),
+    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let text = match model.class_of(&site.scores).and_then(|number| model.header.classes.get(number)) {
+        Some(class) => class.as_str().into_datum(),
+        None => model.score_of(&site.scores).to_string().into_datum(),
     };
     text.unwrap_or_else(|| call.null())
 }
@@ -317,14 +320,14 @@ unsafe fn predict(call: Call) -> pg_sys::Datum {
 unsafe fn predict_score(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
     match unsafe { evaluate(call) } {
-        Some((_, _, score)) => score.into_datum().unwrap_or_else(|| call.null()),
+        Some((site, model)) => model.score_of(&site.scores).into_datum().unwrap_or_else(|| call.null()),
         None => call.null(),
     }
 }
 
 unsafe fn predict_value(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((_, model, score)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
     if model.header.loss.is_classification() {
         error::fail(
             PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
@@ -332,15 +335,15 @@ unsafe fn predict_value(call: Call) -> pg_sys::Datum {
             Some("Use predict, predict_proba or predict_score."),
         );
     }
-    score.into_datum().unwrap_or_else(|| call.null())
+    model.score_of(&site.scores).into_datum().unwrap_or_else(|| call.null())
 }
 
 unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((site, model, score)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
     let last = call.len() - 1;
     let probability = if call.type_of(last) != pg_sys::TEXTOID {
-        model.probability_of_predicted(score)
+        model.class_of(&site.scores).and_then(|number| model.probability(&site.scores, number))
     } else {
         // SAFETY: a text argument.
         let Some(class) = call.get(last).and_then(|d| unsafe { String::from_datum(d, false) }) else {
@@ -365,7 +368,7 @@ unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
                 position
             }
         };
-        model.probability(score, position)
+        model.probability(&site.scores, position)
     };
     probability.and_then(IntoDatum::into_datum).unwrap_or_else(|| call.null())
 }

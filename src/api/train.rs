@@ -160,9 +160,14 @@ fn train_sgd(
     loss: Option<String>,
     model_name: Option<String>,
     l2_reg: Option<f64>,
+    l1_reg: Option<f64>,
+    optimizer: Option<String>,
     learning_rate: Option<f64>,
     schedule: Option<String>,
     decay: Option<f64>,
+    average: Option<bool>,
+    standardize: Option<bool>,
+    epsilon: Option<f64>,
     max_epochs: Option<i32>,
     tolerance: Option<f64>,
     max_seconds: Option<f64>,
@@ -187,6 +192,11 @@ fn train_sgd(
     let mut given = Given(Map::new());
     given.set("loss", loss);
     given.set("l2_reg", l2_reg.map(number));
+    given.set("l1_reg", l1_reg.map(number));
+    given.set("optimizer", optimizer);
+    given.set("average", average);
+    given.set("standardize", standardize);
+    given.set("epsilon", epsilon.map(number));
     given.set("learning_rate", learning_rate.map(number));
     given.set("schedule", schedule);
     given.set("decay", decay.map(number));
@@ -263,9 +273,14 @@ fn tell(id: i64, name: Option<&str>, model: &Model) {
     // SAFETY: a plain query of the transaction's state.
     let in_block = unsafe { pg_sys::IsTransactionBlock() };
     let visible = if in_block { " Other sessions see the model after COMMIT." } else { "" };
+    let constant = match header.constant_columns {
+        0 => String::new(),
+        n => format!("; {n} features have one value only"),
+    };
     let detail = format!(
-        "Shuffle {}: {blocks}; peak memory {}; {:.0} ms.{visible}",
+        "Shuffle {}: {blocks}; learning rate {:.2e}{constant}; peak memory {}; {:.0} ms.{visible}",
         header.params.shuffle.name(),
+        header.params.learning_rate.unwrap_or(f64::NAN),
         pretty_bytes(header.peak_memory as usize),
         header.duration_ms
     );

@@ -218,8 +218,14 @@ pub fn no_such_model(key: &ModelKey) -> ! {
 /// Finds a model that the current role may use, under the running query's snapshot; `None` if there
 /// is no such model, an error if it is another's.
 pub fn lookup(key: &ModelKey) -> Option<Stored> {
-    // SAFETY: called while a statement runs.
-    let stored = unsafe { find(key, active_snapshot()) }?;
+    // SAFETY: called while a statement runs. An id that the statement's snapshot does not know may come
+    // from a train_sgd within the statement itself; what an id means never changes.
+    let stored = unsafe {
+        match find(key, active_snapshot()) {
+            None if matches!(key, ModelKey::Id(_)) => find(key, std::ptr::null_mut()),
+            found => found,
+        }
+    }?;
     if !may_use(&stored.owner) {
         error::fail(
             PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,

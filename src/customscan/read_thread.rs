@@ -9,7 +9,7 @@ use corgipile_core::exchange::Exchange;
 use corgipile_core::loss::Loss;
 use corgipile_core::params::Params;
 use corgipile_core::trainer::{EpochReport, Trainer};
-use corgipile_core::tuples::TupleBuffer;
+use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,12 +29,14 @@ pub struct Batch {
     pub last: bool,
     /// The loss, as far as it is known.
     pub loss: Loss,
+    /// Classes met so far.
+    pub classes: usize,
 }
 
 /// Where time went on the compute side.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ComputeTime {
-    /// CPU time of shuffling the index.
+    /// CPU time of scaling the tuples and shuffling the index.
     pub shuffle_ns: u64,
     /// CPU time of the SGD kernel.
     pub sgd_ns: u64,
@@ -64,25 +66,27 @@ pub struct Compute {
 
 impl Compute {
     /// Weights of zero.
-    pub fn new(params: Params, loss: Loss) -> Result<Self> {
-        Ok(Self { trainer: Trainer::new(params.clone(), loss)?, params, time: ComputeTime::default() })
+    pub fn new(params: Params, loss: Loss, density: Density, memory_limit: usize) -> Self {
+        let trainer = Trainer::new(params.clone(), loss, density, memory_limit);
+        Self { trainer, params, time: ComputeTime::default() }
     }
 
     /// Trains on one buffer; at the last of an epoch says how the epoch went.
     pub fn consume(&mut self, batch: &mut Batch, go_on: impl FnMut() -> bool) -> Result<Option<EpochDone>> {
         let start = thread::cpu_ns();
         if batch.loss != self.trainer.loss() {
-            self.trainer.restart(batch.loss)?;
+            self.trainer.restart(batch.loss);
         }
+        self.trainer.prepare(&mut batch.tuples)?;
         batch.tuples.arrange(self.params.shuffle.tuples(), self.params.seed, batch.epoch, batch.fill)?;
         let shuffled = thread::cpu_ns();
         self.time.shuffle_ns += shuffled - start;
-        self.trainer.train(&batch.tuples, go_on)?;
+        self.trainer.train(&batch.tuples, batch.classes, go_on)?;
         self.time.sgd_ns += thread::cpu_ns() - shuffled;
         if !batch.last {
             return Ok(None);
         }
-        let (report, converged) = self.trainer.end_epoch();
+        let (report, converged) = self.trainer.end_epoch()?;
         Ok(Some(EpochDone { report, converged, time: self.time, weight_bytes: self.trainer.bytes() }))
     }
 
@@ -102,10 +106,10 @@ pub struct ReadThread {
 
 impl ReadThread {
     /// Starts it with these buffers to go round.
-    pub fn start(params: Params, loss: Loss, buffers: Vec<Batch>) -> std::io::Result<Self> {
+    pub fn start(compute: Compute, buffers: Vec<Batch>) -> std::io::Result<Self> {
         let exchange = Exchange::new(buffers);
         let theirs = Arc::clone(&exchange);
-        let handle = thread::spawn("corgipile sgd", move || body(&theirs, params, loss))?;
+        let handle = thread::spawn("corgipile sgd", move || body(&theirs, compute))?;
         Ok(Self { exchange, handle: Some(handle) })
     }
 
@@ -131,15 +135,8 @@ impl Drop for ReadThread {
     }
 }
 
-fn body(exchange: &Arc<Exchange<Batch, Answer>>, params: Params, loss: Loss) -> Result<Trainer> {
+fn body(exchange: &Arc<Exchange<Batch, Answer>>, mut compute: Compute) -> Result<Trainer> {
     let _reader = exchange.reader();
-    let mut compute = match Compute::new(params, loss) {
-        Ok(compute) => compute,
-        Err(error) => {
-            exchange.reply(Err(error.clone()));
-            return Err(error);
-        }
-    };
     loop {
         let waiting = Instant::now();
         let Some(mut batch) = exchange.next() else { return Ok(compute.into_trainer()) };

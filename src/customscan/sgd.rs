@@ -13,7 +13,7 @@ use corgipile_core::exchange::Wait;
 use corgipile_core::labels::LabelCoder;
 use corgipile_core::loss::Loss;
 use corgipile_core::model::{Header, Model};
-use corgipile_core::params::Params;
+use corgipile_core::params::{Params, Schedule};
 use corgipile_core::trainer::{EpochReport, StopReason, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::{Error, Result};
@@ -64,7 +64,7 @@ enum Attempt {
     Model(pg_sys::Datum),
     /// There was nothing to train on.
     Empty,
-    /// The target is a quantity after all, and tuples were trained on as classes.
+    /// The target is a quantity, or of many classes, and tuples were trained on as of two.
     Restart,
 }
 
@@ -125,22 +125,22 @@ pub fn header(
     coder: &LabelCoder,
     target_type: pg_sys::Oid,
     density: Density,
-    params: &Params,
     history: Vec<EpochReport>,
     stop: StopReason,
 ) -> Header {
     let classes = coder.sorted_classes();
     Header {
         loss: trainer.loss(),
-        n_features: trainer.weights().len(),
+        n_features: trainer.features(),
         sparse: density == Density::Sparse,
         target: String::new(),
         target_type: types::type_name(target_type),
         features: Vec::new(),
         classes: classes.iter().map(|class| types::class_text(class, target_type)).collect(),
-        params: params.clone(),
+        params: trainer.params_in_force(),
         rows: history.last().map_or(0, |report| report.rows),
         rows_skipped: 0,
+        constant_columns: trainer.constant_columns(),
         history,
         stop,
         blocks: 0,
@@ -152,9 +152,16 @@ pub fn header(
 
 /// The model as a datum in the current memory context.
 pub fn model_datum(mut trainer: Trainer, coder: &LabelCoder, header: Header) -> Result<pg_sys::Datum> {
-    let weights = trainer.finish(coder.is_flipped())?;
-    let intercept = weights.intercept;
-    let bytes = Model { header, weights: weights.into_vec(), intercept }.encode()?;
+    let rows = trainer.finish(coder.is_flipped())?;
+    let order = if header.loss == Loss::Softmax { coder.sorted_numbers() } else { vec![0] };
+    let length = (rows.features + 1) * order.len();
+    let mut weights: Vec<f32> = Vec::new();
+    weights.try_reserve_exact(length).map_err(|_| Error::OutOfMemory { bytes: length * 4, purpose: "the model" })?;
+    for k in order {
+        weights.extend_from_slice(&rows.weights[k * rows.features..(k + 1) * rows.features]);
+        weights.push(rows.intercepts[k]);
+    }
+    let bytes = Model { header, weights }.encode()?;
     types::varlena_datum(&bytes).ok_or(Error::OutOfMemory { bytes: bytes.len(), purpose: "the model" })
 }
 
@@ -219,7 +226,7 @@ impl Sgd {
                     Attempt::Model(datum) => return Some(datum),
                     Attempt::Empty => return None,
                     Attempt::Restart => {
-                        // The target is a quantity after all: begin anew, now knowing it.
+                        // The target is not what its first values looked like: begin anew, now knowing it.
                         (*node).state.thread = None;
                         (*node).state.outcome.restarts += 1;
                         (*node).state.outcome.history.clear();
@@ -242,7 +249,7 @@ impl Sgd {
             let buffers = if settings.async_compute { 2 } else { 1 };
             let left = settings.memory_limit.saturating_sub(buffers * buffer_bytes);
             // Weights while training, and the model built from them.
-            let most = left / 12;
+            let most = left / 24;
             if let Density::Dense(dims) = density {
                 if dims == 0 {
                     error::fail(
@@ -253,7 +260,7 @@ impl Sgd {
                 }
                 if dims > most {
                     let what = format!("{dims} weights");
-                    error::raise(Error::MemoryLimit { what, needed: dims * 12, limit: left });
+                    error::raise(Error::MemoryLimit { what, needed: dims * 24, limit: left });
                 }
             }
             (*shuffle).state.limit_features(most);
@@ -261,19 +268,19 @@ impl Sgd {
             let batch = || {
                 let mut tuples = TupleBuffer::new(density, buffer_bytes);
                 tuples.reserve_all(memory::advise_huge_pages).unwrap_or_else(|e| error::raise(e));
-                Batch { tuples, epoch: 0, fill: 0, last: false, loss }
+                Batch { tuples, epoch: 0, fill: 0, last: false, loss, classes: 2 }
             };
             let mut inline: Option<Inline> = None;
+            let compute = || Compute::new(params.clone(), loss, density, left);
             if settings.async_compute {
-                match ReadThread::start(params.clone(), loss, vec![batch(), batch()]) {
+                match ReadThread::start(compute(), vec![batch(), batch()]) {
                     Ok(thread) => (*node).state.thread = Some(thread),
                     Err(e) => pgrx::debug1!("corgipile trains without a second thread: {e}"),
                 }
             }
             (*node).state.outcome.asynchronous = (*node).state.thread.is_some();
             if (*node).state.thread.is_none() {
-                let compute = Compute::new(params.clone(), loss).unwrap_or_else(|e| error::raise(e));
-                inline = Some(Inline { compute, buffer: Some(batch()) });
+                inline = Some(Inline { compute: compute(), buffer: Some(batch()) });
             }
             let mut stop = StopReason::MaxEpochs;
             for epoch in 0..params.max_epochs {
@@ -307,7 +314,7 @@ impl Sgd {
                 },
                 (None, None) => error::internal("there is no trainer"),
             };
-            Attempt::Model(Self::emit(node, trainer, params, density, stop, started))
+            Attempt::Model(Self::emit(node, trainer, density, stop, started))
         }
     }
 
@@ -333,6 +340,7 @@ impl Sgd {
                 batch.fill = fill;
                 batch.last = filled == Filled::Last;
                 batch.loss = (*shuffle).state.coder()?.loss();
+                batch.classes = (*shuffle).state.coder()?.class_count();
                 fill += 1;
                 let buffers = if (*node).state.outcome.asynchronous { 2 } else { 1 };
                 (*shuffle).state.note_memory(batch.tuples.bytes_held() * buffers.min(fill as usize));
@@ -441,13 +449,14 @@ impl Sgd {
             outcome.weight_bytes = done.weight_bytes;
             outcome.loss_name = shuffle.coder().map(|coder| coder.loss().name());
             if params.verbose {
-                let EpochReport { loss, accuracy, learning_rate, rows, .. } = done.report;
+                let EpochReport { loss, accuracy, learning_rate, rows, diverged, .. } = done.report;
+                let diverged = if diverged { " (diverged: back to the epoch before, with half the rate)" } else { "" };
                 let accuracy = accuracy.map(|a| format!(", accuracy {a:.5}")).unwrap_or_default();
                 ereport!(
                     PgLogLevel::NOTICE,
                     PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
                     format!(
-                        "epoch {} of {}: loss {loss:.6}{accuracy}, learning rate {learning_rate:.3e}, {rows} tuples",
+                        "epoch {} of {}: loss {loss:.6}{accuracy}, learning rate {learning_rate:.3e}, {rows} tuples{diverged}",
                         epoch + 1,
                         params.max_epochs
                     )
@@ -460,7 +469,6 @@ impl Sgd {
     unsafe fn emit(
         node: *mut Node<Self>,
         trainer: Trainer,
-        params: &Params,
         density: Density,
         stop: StopReason,
         started: Instant,
@@ -472,11 +480,10 @@ impl Sgd {
             let Some(coder) = state.coder() else { error::internal("there is no target") };
             let outcome = &(*node).state.outcome;
             let blocks = TupleShuffle::block_shuffle(shuffle).map(|b| (*b).state.layout());
-            let mut params = params.clone();
-            params.buffer_size = Some(outcome.buffer_bytes);
-            params.block_size = blocks.map(|b| b.pages_per_block as usize * pg_sys::BLCKSZ as usize);
             let history = outcome.history.clone();
-            let mut header = header(&trainer, coder, state.target_type, density, &params, history, stop);
+            let mut header = header(&trainer, coder, state.target_type, density, history, stop);
+            header.params.buffer_size = Some(outcome.buffer_bytes);
+            header.params.block_size = blocks.map(|b| b.pages_per_block as usize * pg_sys::BLCKSZ as usize);
             header.target = state.names().target.clone();
             header.features = state.names().features.clone();
             header.rows_skipped = state.epoch_skipped();
@@ -589,9 +596,23 @@ impl CustomNode for Sgd {
             out.text("Strategy", params.shuffle.name());
             out.integer("Seed", params.seed);
             out.integer("Max Epochs", i64::from(params.max_epochs));
+            let found = outcome.history.first().map(|report| report.learning_rate);
+            let rate = match (params.learning_rate, found) {
+                (Some(rate), _) => format!("{rate}"),
+                (None, Some(found)) => format!("{found:.3e} (found)"),
+                (None, None) => "to be found".into(),
+            };
+            let schedule = match params.schedule {
+                Schedule::Constant => String::new(),
+                schedule => format!(", {} decay {}", schedule.name(), params.decay),
+            };
             out.text(
-                "Learning Rate",
-                &format!("{} x {}^epoch, batch size {}", params.learning_rate, params.decay, params.batch_size),
+                "Optimizer",
+                &format!(
+                    "{}, learning rate {rate}{schedule}, batch size {}",
+                    params.optimizer.name(),
+                    params.batch_size
+                ),
             );
         }
         if !out.is_analyze() {

@@ -8,10 +8,10 @@ use super::block_shuffle::BlockShuffle;
 use crate::error::{self, ColumnNames, RowError};
 use crate::pg::array::{ACCEPTED, Element};
 use crate::pg::explain::{Explainer, pretty_bytes};
-use crate::pg::fill::{Decoder, LabelRead, Room, Stop};
+use crate::pg::fill::{Decoder, KNOWN_CLASSES, LabelRead, Room, Stop};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
 use crate::pg::{list, relation, thread, types};
-use corgipile_core::labels::{Coded, LabelCoder};
+use corgipile_core::labels::{Coded, LabelCoder, Meaning};
 use corgipile_core::params::{OnNull, Params};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
@@ -64,7 +64,7 @@ pub enum Filled {
     Full,
     /// The input has ended.
     Last,
-    /// The target turned out to be a quantity after labels were trained on as classes.
+    /// The target turned out to be a quantity, or of many classes, after tuples were trained on as of two.
     Restart,
 }
 
@@ -123,8 +123,9 @@ pub fn decoder(
         label_read: label_read(target_type),
         numbers: false,
         known: 0,
-        keys: [0; 2],
-        texts: [(core::ptr::null(), 0); 2],
+        keys: [0; KNOWN_CLASSES],
+        texts: [(core::ptr::null(), 0); KNOWN_CLASSES],
+        labels: [0.0; KNOWN_CLASSES],
         label: None,
         skip_nulls: on_null == OnNull::Skip,
         direct: core::ptr::null_mut(),
@@ -136,8 +137,29 @@ pub fn decoder(
     }
 }
 
-/// Codes a target value that the decoder does not know, and teaches it. The second value says that
-/// the target just turned out to be a quantity.
+/// What a target value that was new to the decoder meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learnt {
+    /// One more value.
+    Value,
+    /// The target is a quantity: labels so far were codes of classes.
+    Numbers,
+    /// There are more than two classes: labels so far were −1 and +1.
+    Softmax,
+}
+
+impl Learnt {
+    /// Turns the labels of a buffer that was filled before into what they are now.
+    pub fn relabel(self, buffer: &mut TupleBuffer, coder: &LabelCoder) {
+        match self {
+            Learnt::Value => {}
+            Learnt::Numbers => buffer.map_labels(|code| coder.value_of_code(code)),
+            Learnt::Softmax => buffer.map_labels(LabelCoder::class_of_code),
+        }
+    }
+}
+
+/// Codes a target value that the decoder does not know, and teaches it.
 ///
 /// # Safety
 /// `datum` is a non-NULL value of the target's type; `texts` is what the decoder points into.
@@ -147,41 +169,39 @@ pub unsafe fn learn_label(
     texts: &mut Vec<Box<[u8]>>,
     datum: pg_sys::Datum,
     target_type: pg_sys::Oid,
-) -> Result<bool, RowError> {
+) -> Result<Learnt, RowError> {
     // SAFETY: by contract.
     let value = unsafe { types::target_value(datum, target_type) }.ok_or(RowError::TargetNotFinite)?;
-    let known_before = coder.classes().len();
-    let mut switched = false;
-    let label = match coder.code(value.clone())? {
-        Coded::Label(label) => label,
+    let number = value.number() as f32;
+    let (label, learnt) = match coder.code(value)? {
+        Coded::Label(label) => (label, Learnt::Value),
         Coded::NowNumbers => {
-            switched = true;
             decoder.numbers = decoder.label_read != LabelRead::Slow;
-            value.number() as f32
+            (number, Learnt::Numbers)
+        }
+        Coded::NowSoftmax => {
+            decoder.labels.iter_mut().for_each(|label| *label = LabelCoder::class_of_code(*label));
+            (coder.label_of(coder.class_count() - 1), Learnt::Softmax)
         }
     };
     if !label.is_finite() {
         return Err(RowError::TargetNotFinite);
     }
     decoder.label = Some(label);
-    if !switched && coder.classes().len() > known_before {
-        let at = known_before;
-        match decoder.label_read {
-            LabelRead::Slow => {}
-            LabelRead::Bytes => {
-                // SAFETY: a varlena by `label_read`.
-                let bytes: Box<[u8]> = unsafe { types::varlena_bytes(datum) }.into();
-                decoder.texts[at] = (bytes.as_ptr(), bytes.len());
-                texts.push(bytes);
-                decoder.known = at + 1;
-            }
-            _ => {
-                decoder.keys[at] = decoder.key(datum);
-                decoder.known = at + 1;
-            }
+    let at = decoder.known;
+    if coder.meaning() == Meaning::Classes && at < KNOWN_CLASSES && decoder.label_read != LabelRead::Slow {
+        if decoder.label_read == LabelRead::Bytes {
+            // SAFETY: a varlena by `label_read`.
+            let bytes: Box<[u8]> = unsafe { types::varlena_bytes(datum) }.into();
+            decoder.texts[at] = (bytes.as_ptr(), bytes.len());
+            texts.push(bytes);
+        } else {
+            decoder.keys[at] = decoder.key(datum);
         }
+        decoder.labels[at] = label;
+        decoder.known = at + 1;
     }
-    Ok(switched)
+    Ok(learnt)
 }
 
 impl TupleShuffle {
@@ -377,9 +397,8 @@ impl TupleShuffle {
                         let datum = *(*slot).tts_values.add(training.decoder.target);
                         let Training { decoder, coder, texts, .. } = training;
                         match learn_label(decoder, coder, texts, datum, target_type) {
-                            Ok(false) => {}
-                            Ok(true) if trained => break Filled::Restart,
-                            Ok(true) => buffer.map_labels(|code| training.coder.value_of_code(code)),
+                            Ok(Learnt::Numbers | Learnt::Softmax) if trained => break Filled::Restart,
+                            Ok(learnt) => learnt.relabel(buffer, coder),
                             Err(what) => Self::fail(node, what),
                         }
                     }

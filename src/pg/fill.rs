@@ -47,6 +47,9 @@ pub enum Column {
     Values,
 }
 
+/// Classes that the loop knows by itself.
+pub const KNOWN_CLASSES: usize = 32;
+
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy)]
 pub enum Stop {
@@ -99,12 +102,14 @@ pub struct Decoder {
     pub label_read: LabelRead,
     /// The target is a quantity, not a class.
     pub numbers: bool,
-    /// How many of `keys` and `texts` are set.
+    /// How many classes are known here; more than fit are looked up outside.
     pub known: usize,
-    /// Known classes by value; the first has label −1, the second +1.
-    pub keys: [u64; 2],
+    /// Known classes by value.
+    pub keys: [u64; KNOWN_CLASSES],
     /// Known classes by bytes.
-    pub texts: [(*const u8, usize); 2],
+    pub texts: [(*const u8, usize); KNOWN_CLASSES],
+    /// Their labels.
+    pub labels: [f32; KNOWN_CLASSES],
     /// Label of the pending tuple, if found.
     pub label: Option<f32>,
     /// Leave tuples with NULL out?
@@ -219,7 +224,7 @@ impl Decoder {
                 while i < self.known {
                     let (known, known_len) = *self.texts.get_unchecked(i);
                     if known_len == len && libc::memcmp(known.cast(), at.cast(), len) == 0 {
-                        return Ok(if i == 0 { -1.0 } else { 1.0 });
+                        return Ok(*self.labels.get_unchecked(i));
                     }
                     i += 1;
                 }
@@ -227,13 +232,17 @@ impl Decoder {
             return Err(Stop::UnknownLabel);
         }
         let key = self.key(datum);
-        if self.known > 0 && self.keys[0] == key {
-            Ok(-1.0)
-        } else if self.known > 1 && self.keys[1] == key {
-            Ok(1.0)
-        } else {
-            Err(Stop::UnknownLabel)
+        let mut i = 0;
+        while i < self.known {
+            // SAFETY: `known` is at most the length of the arrays.
+            unsafe {
+                if *self.keys.get_unchecked(i) == key {
+                    return Ok(*self.labels.get_unchecked(i));
+                }
+            }
+            i += 1;
         }
+        Err(Stop::UnknownLabel)
     }
 
     /// Opens an array column and checks its element type's promise.
