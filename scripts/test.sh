@@ -19,7 +19,7 @@ step() {
 cargo_tests() {
     local name=$1 code=0; shift
     say "== $name"
-    cargo test --ignore-rust-version "$@" >"$log" 2>&1 || code=$?
+    cargo test --ignore-rust-version --no-fail-fast "$@" >"$log" 2>&1 || code=$?
     local p f
     p=$(awk '/^test result:/ { n += $4 } END { print n + 0 }' "$log")
     f=$(awk '/^test result:/ { n += $6 } END { print n + 0 }' "$log")

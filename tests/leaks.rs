@@ -24,8 +24,9 @@ fn a_thousand_trainings_leave_no_thread_file_or_memory() {
             let query = if i % 5 == 0 { "SELECT 1::bigint FROM train_sgd('wide', max_epochs => 1)" } else { train };
             client.batch_execute(query).expect("trains");
             if i % 10 == 0 {
-                let _ =
-                    client.batch_execute("SELECT corgipile.sgd(id::text, features_v) FROM wide").expect_err("fails");
+                let _ = client
+                    .batch_execute("SELECT corgipile.sgd(id, features_v, '{\"loss\": \"hinge\"}') FROM wide")
+                    .expect_err("fails");
             }
         }
     };
