@@ -89,6 +89,7 @@ CREATE FUNCTION train_sgd(
     average boolean DEFAULT NULL,
     standardize boolean DEFAULT NULL,
     epsilon double precision DEFAULT NULL,
+    class_weight text DEFAULT NULL,
     max_epochs integer DEFAULT NULL,
     tolerance double precision DEFAULT NULL,
     max_seconds double precision DEFAULT NULL,

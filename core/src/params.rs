@@ -74,6 +74,25 @@ impl Schedule {
     }
 }
 
+/// How much the tuples of a class count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ClassWeight {
+    /// "balanced": every class counts the same in all, n / (classes · n of the class), by the tuples
+    /// of the first buffer.
+    Balanced(Balanced),
+    /// By class, in text form; classes that are not named count 1.
+    Each(std::collections::BTreeMap<String, f64>),
+}
+
+/// The word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Balanced {
+    /// "balanced"
+    Balanced,
+}
+
 /// What to do with a row whose target or features are NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +128,8 @@ pub struct Params {
     /// ε of `huber` and `epsilon_insensitive`, in units of the target; `None`: a tenth of its
     /// standard deviation.
     pub epsilon: Option<f64>,
+    /// How much the tuples of each class count; `None`: all the same.
+    pub class_weight: Option<ClassWeight>,
     /// Most passes over the table.
     pub max_epochs: u32,
     /// Stop when five epochs in a row improve the best loss by less than this part of it; 0: never.
@@ -146,6 +167,7 @@ impl Default for Params {
             average: true,
             standardize: true,
             epsilon: None,
+            class_weight: None,
             max_epochs: 20,
             tolerance: 1e-3,
             max_seconds: 0.0,
@@ -162,7 +184,7 @@ impl Default for Params {
 }
 
 /// Every option's name, in the order of `train_sgd`'s arguments.
-pub const OPTIONS: [&str; 21] = [
+pub const OPTIONS: [&str; 22] = [
     "loss",
     "l2_reg",
     "l1_reg",
@@ -173,6 +195,7 @@ pub const OPTIONS: [&str; 21] = [
     "average",
     "standardize",
     "epsilon",
+    "class_weight",
     "max_epochs",
     "tolerance",
     "max_seconds",
@@ -275,6 +298,11 @@ impl Params {
         {
             return Err(bad("epsilon", value, "loss 'huber' or 'epsilon_insensitive' beside it"));
         }
+        if let Some(value) = has("class_weight")
+            && self.loss.is_some_and(|loss| !loss.is_classification())
+        {
+            return Err(bad("class_weight", value, "a loss for classes beside it"));
+        }
         if let Some(value) = has("decay")
             && self.schedule == Schedule::Constant
         {
@@ -303,6 +331,16 @@ impl Params {
             "schedule" => self.schedule = choice(name, value, &Schedule::ALL.map(|s| (s.name(), s)))?,
             "decay" => {
                 self.decay = number(name, value, f64::MIN_POSITIVE, 1.0, "a number larger than 0, at most 1")?;
+            }
+            "class_weight" => {
+                let weight = serde_json::from_value(value.clone()).ok();
+                let sane = |weight: &ClassWeight| match weight {
+                    ClassWeight::Balanced(_) => true,
+                    ClassWeight::Each(map) => !map.is_empty() && map.values().all(|w| *w > 0.0 && *w <= LARGE),
+                };
+                self.class_weight = Some(weight.filter(sane).ok_or_else(|| {
+                    bad(name, value, "'balanced', or an object of classes and numbers larger than 0, {\"yes\": 5}")
+                })?);
             }
             "max_epochs" => self.max_epochs = integer(name, value, 1, 1_000_000)? as u32,
             "tolerance" => self.tolerance = number(name, value, 0.0, LARGE, "a number, 0 or larger")?,
@@ -378,6 +416,9 @@ mod tests {
             (json!({"optimizer": "lbfgs"}), "adagrad"),
             (json!({"verbose": 1}), "true or false"),
             (json!([1]), "JSON object"),
+            (json!({"class_weight": "equal"}), "balanced"),
+            (json!({"class_weight": {"a": 0}}), "larger than 0"),
+            (json!({"class_weight": "balanced", "loss": "huber"}), "classes"),
             (json!({"epsilon": 0.1}), "huber"),
             (json!({"epsilon": 0.1, "loss": "hinge"}), "huber"),
             (json!({"decay": 0.5, "schedule": "constant"}), "exponential"),

@@ -13,7 +13,7 @@ use crate::loss::{
     EpsilonInsensitive, Hinge, Huber, LogLoss, Loss, ModifiedHuber, Objective, Point, Softmax, SquaredError,
     SquaredHinge,
 };
-use crate::params::Params;
+use crate::params::{ClassWeight, Params};
 use crate::scaling::Scaling;
 use crate::tuples::{Density, Features, TupleBuffer};
 use crate::weights::{Adagrad, Adam, Average, Momentum, Optimizer, Penalty, Rows, Rule, Sgd, Weights};
@@ -93,6 +93,12 @@ impl LossSum {
         self.right += u64::from(point.right);
     }
 
+    #[inline(always)]
+    fn add_weighted(&mut self, point: Point, weight: f32) {
+        self.plain += f64::from(weight) * (f64::from(point.plain) + f64::from(point.factor).ln());
+        self.right += u64::from(point.right);
+    }
+
     #[cold]
     fn take_logarithm(&mut self) {
         self.logs += self.factors.ln();
@@ -148,6 +154,8 @@ pub struct Trainer {
     /// η₀ as given, or as found.
     rate: Option<f64>,
     scaling: Option<Scaling>,
+    /// How much a tuple of each class counts, by class number; empty: all the same.
+    class_weights: Vec<f32>,
     weights: Weights,
     average: Average,
     averaged: u64,
@@ -184,6 +192,7 @@ impl Trainer {
             density,
             memory_limit,
             scaling: None,
+            class_weights: Vec::new(),
             weights: Weights::new(density, optimizer, l1),
             average: Average::default(),
             averaged: 0,
@@ -215,6 +224,9 @@ impl Trainer {
         let scaling = match self.scaling.take() {
             Some(scaling) => scaling,
             None => {
+                if matches!(self.params.class_weight, Some(ClassWeight::Balanced(_))) {
+                    self.class_weights = self.balance(tuples);
+                }
                 let numbers = !self.loss.is_classification();
                 Scaling::learn(tuples, self.params.standardize, numbers, self.params.fit_intercept)?
             }
@@ -222,6 +234,32 @@ impl Trainer {
         scaling.apply(tuples);
         self.scaling = Some(scaling);
         Ok(())
+    }
+
+    /// Sets how much the tuples of each class count, by class number; 'balanced' is found by
+    /// [`Self::prepare`] instead.
+    pub fn set_class_weights(&mut self, weights: Vec<f32>) {
+        self.class_weights = weights;
+    }
+
+    /// The class number of a label.
+    fn class_number(&self, label: f32) -> usize {
+        if self.loss == Loss::Softmax { label as usize } else { usize::from(label > 0.0) }
+    }
+
+    /// n / (classes · n of the class) for the classes in a buffer; 1 for others.
+    fn balance(&self, tuples: &TupleBuffer) -> Vec<f32> {
+        let mut counts: Vec<u64> = Vec::new();
+        for label in tuples.labels() {
+            let class = self.class_number(*label);
+            if class >= counts.len() {
+                counts.resize(class + 1, 0);
+            }
+            counts[class] += 1;
+        }
+        let classes = counts.iter().filter(|n| **n > 0).count() as f64;
+        let weight = |n: &u64| if *n > 0 { (tuples.len() as f64 / (classes * *n as f64)) as f32 } else { 1.0 };
+        counts.iter().map(weight).collect()
     }
 
     fn grow(&mut self, features: usize, classes: usize) -> Result<()> {
@@ -316,6 +354,7 @@ impl Trainer {
             let params = Params { learning_rate: Some(rate), ..self.params.clone() };
             let mut probe = Trainer::new(params, self.loss, self.density, self.memory_limit);
             probe.scaling = self.scaling.clone();
+            probe.class_weights = self.class_weights.clone();
             probe.grow(tuples.max_features(), classes)?;
             probe.average_every = AVERAGE_EVERY;
             probe.run(tuples, train, true, go_on)?;
@@ -426,7 +465,14 @@ impl Trainer {
                     } else {
                         self.weights.scores::<false>(x, target);
                     }
-                    sum.add(loss.eval(y, target));
+                    let point = loss.eval(y, target);
+                    if self.class_weights.is_empty() {
+                        sum.add(point);
+                    } else {
+                        let weight = self.class_weights.get(self.class_number(y)).copied().unwrap_or(1.0);
+                        sum.add_weighted(point, weight);
+                        target.iter_mut().for_each(|slope| *slope *= weight);
+                    }
                     if learn && batch == 1 {
                         if L::SINGLE {
                             self.weights.step::<R, true>(rule, target, x, intercept);
@@ -597,11 +643,13 @@ pub fn train_in_memory(
     loss: Loss,
     tuples: &mut TupleBuffer,
     classes: usize,
+    class_weights: Vec<f32>,
     memory_limit: usize,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<(Trainer, Vec<EpochReport>, StopReason)> {
     let started = std::time::Instant::now();
     let mut trainer = Trainer::new(params.clone(), loss, tuples.density(), memory_limit);
+    trainer.set_class_weights(class_weights);
     trainer.prepare(tuples)?;
     let mut history = Vec::new();
     for epoch in 0..params.max_epochs {
@@ -659,7 +707,7 @@ mod tests {
 
     fn train(params: &Params, loss: Loss, tuples: &mut TupleBuffer, classes: usize) -> (Rows, Vec<EpochReport>) {
         let (mut trainer, history, _) =
-            train_in_memory(params, loss, tuples, classes, MEMORY, || true).expect("trains");
+            train_in_memory(params, loss, tuples, classes, vec![], MEMORY, || true).expect("trains");
         (trainer.finish(false).expect("finishes"), history)
     }
 
@@ -798,8 +846,8 @@ mod tests {
         // A rate far beyond stable: after one retry at half of it, an error that names the epoch.
         let mut tuples = line(500, 1.0);
         let params = Params { learning_rate: Some(1e3), standardize: false, ..Params::default() };
-        let error =
-            train_in_memory(&params, Loss::SquaredError, &mut tuples, 0, MEMORY, || true).expect_err("diverges");
+        let error = train_in_memory(&params, Loss::SquaredError, &mut tuples, 0, vec![], MEMORY, || true)
+            .expect_err("diverges");
         assert!(matches!(error, Error::Diverged { epoch: 1, .. } | Error::Diverged { epoch: 2, .. }), "{error}");
         // A rate just beyond: the half is stable, and the history says what happened.
         let mut tuples = clouds(3000, 4, 0.2, 2, false);
@@ -834,6 +882,48 @@ mod tests {
     }
 
     #[test]
+    fn class_weights_change_the_result() {
+        // A tenth of the tuples are of the second class: unweighted, the first is preferred.
+        let make = || {
+            let mut tuples = TupleBuffer::new(Density::Dense(2), usize::MAX);
+            let mut rng = generator(11, Stream::Tuples, 0, 0);
+            for i in 0..4000 {
+                let y = if i % 10 == 0 { 1.0 } else { -1.0 };
+                let x = [rng.random::<f32>() + y * 0.2, rng.random::<f32>()];
+                tuples.push(y, Features::Dense(&x)).expect("fits");
+            }
+            tuples
+        };
+        let recall = |params: &Params, weights: Vec<f32>| {
+            let mut tuples = make();
+            let mut trainer = Trainer::new(params.clone(), Loss::LogLoss, tuples.density(), MEMORY);
+            trainer.set_class_weights(weights);
+            trainer.prepare(&mut tuples).expect("prepares");
+            for epoch in 0..10 {
+                tuples.arrange(true, 1, epoch, 0).expect("fits");
+                trainer.train(&tuples, 2, || true).expect("trains");
+                trainer.end_epoch().expect("ends");
+            }
+            let rows = trainer.finish(false).expect("finishes");
+            let tuples = make();
+            let found = (0..4000).step_by(10).filter(|i| {
+                let Features::Dense(x) = tuples.features(*i) else { unreachable!("dense") };
+                dot(&rows.weights, x) + rows.intercepts[0] > 0.0
+            });
+            found.count() as f64 / 400.0
+        };
+        let plain = recall(&Params::default(), vec![]);
+        let balanced = Params {
+            class_weight: Some(ClassWeight::Balanced(crate::params::Balanced::Balanced)),
+            ..Params::default()
+        };
+        let balanced = recall(&balanced, vec![]);
+        let given = recall(&Params::default(), vec![0.5556, 5.0]);
+        assert!(plain < 0.4 && balanced > 0.6, "{plain} {balanced}");
+        assert!((given - balanced).abs() < 0.02, "{given} {balanced}");
+    }
+
+    #[test]
     fn tolerance_stops_early() {
         let params = Params { max_epochs: 500, decay: 0.5, ..Params::default() };
         let (_, history) = train(&params, Loss::LogLoss, &mut clouds(500, 3, 0.5, 2, false), 2);
@@ -852,7 +942,7 @@ mod tests {
     fn the_memory_limit_is_kept() {
         let mut tuples = TupleBuffer::new(Density::Sparse, usize::MAX);
         tuples.push(1.0, Features::Sparse(&[1_000_000], &[1.0])).expect("fits");
-        let error = train_in_memory(&Params::default(), Loss::LogLoss, &mut tuples, 2, 1 << 20, || true);
+        let error = train_in_memory(&Params::default(), Loss::LogLoss, &mut tuples, 2, vec![], 1 << 20, || true);
         assert!(matches!(error, Err(Error::MemoryLimit { .. })), "{error:?}");
     }
 

@@ -93,6 +93,13 @@ SELECT accuracy('dense', model_id) > 75 AS good FROM corgipile.models WHERE mode
 SET client_min_messages = warning;
 SELECT loss, optimizer, accuracy('dense', train_sgd('dense', loss => loss, optimizer => optimizer, max_epochs => 5)) > 75 AS good
 FROM unnest('{log_loss,hinge,squared_hinge,modified_huber}'::text[]) AS loss, unnest('{sgd,momentum,adagrad,adam}'::text[]) AS optimizer;
+-- A tenth of the rows are of one class: found by none unless they count for more.
+CREATE TABLE rare AS SELECT id, features_v, CASE label WHEN 1 THEN 'rare' ELSE 'usual' END AS label
+FROM (SELECT id, ARRAY[noise(id, 1) + 0.3 * (id % 10 = 0)::int] AS features_v, (id % 10 = 0)::int AS label FROM generate_series(1, 5000) id) x ORDER BY label;
+CREATE FUNCTION found(model bigint) RETURNS numeric LANGUAGE sql AS
+    $$ SELECT round(avg((predict(model, features_v) = 'rare')::int), 1) FROM rare WHERE label = 'rare' $$;
+SELECT found(train_sgd('rare')) AS plain, found(train_sgd('rare', class_weight => 'balanced')) > 0.5 AS balanced,
+       found(train_sgd('rare', class_weight => '{"rare": 9}')) > 0.5 AS given;
 CREATE FUNCTION rmse(model bigint) RETURNS numeric LANGUAGE sql AS
     $$ SELECT round(sqrt(avg((predict_value(model, x) - y) ^ 2))::numeric, 2) FROM line $$;
 SELECT loss, schedule, rmse(train_sgd('line', 'y', '{x}', loss => loss, schedule => schedule)) < 0.1 AS good

@@ -5,7 +5,7 @@
 //! aggregate's memory context and is dropped with it.
 
 use super::arguments::Call;
-use crate::customscan::sgd::{header, model_datum, parse_options};
+use crate::customscan::sgd::{class_weights, header, model_datum, parse_options};
 use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label};
 use crate::error::{self, ColumnNames, RowError};
 use crate::guc::Settings;
@@ -165,7 +165,9 @@ impl Group {
                 true
             };
             let left = self.limit.saturating_sub(HELD.get());
-            train_in_memory(&self.params, self.coder.loss(), &mut self.tuples, self.coder.class_count(), left, go_on)
+            let weights = class_weights(&self.params, &self.coder, self.target_type, true);
+            let (loss, classes) = (self.coder.loss(), self.coder.class_count());
+            train_in_memory(&self.params, loss, &mut self.tuples, classes, weights, left, go_on)
         });
         let (trainer, history, stop) = outcome.unwrap_or_else(|e| error::raise(e));
         let density = self.tuples.density();

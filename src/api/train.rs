@@ -168,6 +168,7 @@ fn train_sgd(
     average: Option<bool>,
     standardize: Option<bool>,
     epsilon: Option<f64>,
+    class_weight: Option<String>,
     max_epochs: Option<i32>,
     tolerance: Option<f64>,
     max_seconds: Option<f64>,
@@ -197,6 +198,7 @@ fn train_sgd(
     given.set("average", average);
     given.set("standardize", standardize);
     given.set("epsilon", epsilon.map(number));
+    given.set("class_weight", class_weight.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text))));
     given.set("learning_rate", learning_rate.map(number));
     given.set("schedule", schedule);
     given.set("decay", decay.map(number));

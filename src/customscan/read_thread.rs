@@ -31,6 +31,8 @@ pub struct Batch {
     pub loss: Loss,
     /// Classes met so far.
     pub classes: usize,
+    /// How much the tuples of these count; empty: all the same, or as the trainer finds.
+    pub class_weights: Vec<f32>,
 }
 
 /// Where time went on the compute side.
@@ -76,6 +78,9 @@ impl Compute {
         let start = thread::cpu_ns();
         if batch.loss != self.trainer.loss() {
             self.trainer.restart(batch.loss);
+        }
+        if !batch.class_weights.is_empty() {
+            self.trainer.set_class_weights(std::mem::take(&mut batch.class_weights));
         }
         self.trainer.prepare(&mut batch.tuples)?;
         batch.tuples.arrange(self.params.shuffle.tuples(), self.params.seed, batch.epoch, batch.fill)?;

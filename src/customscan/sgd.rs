@@ -10,10 +10,10 @@ use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_method
 use crate::pg::{list, memory, types};
 use corgipile_core::blocks::{self, BlockLayout};
 use corgipile_core::exchange::Wait;
-use corgipile_core::labels::LabelCoder;
+use corgipile_core::labels::{LabelCoder, Meaning};
 use corgipile_core::loss::Loss;
 use corgipile_core::model::{Header, Model};
-use corgipile_core::params::{Params, Schedule};
+use corgipile_core::params::{ClassWeight, Params, Schedule};
 use corgipile_core::trainer::{EpochReport, StopReason, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::{Error, Result};
@@ -117,6 +117,30 @@ fn wait<T>(mut ask: impl FnMut(Duration) -> Wait<T>) -> Option<T> {
             }
         }
     }
+}
+
+/// The weights that the user gave, by class number; empty for none. When all classes are known
+/// (`complete`), a weight for a class that does not occur is an error.
+pub fn class_weights(params: &Params, coder: &LabelCoder, target_type: pg_sys::Oid, complete: bool) -> Vec<f32> {
+    if params.class_weight.is_some() && coder.meaning() == Meaning::Numbers {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            "class_weight has no effect on a target that is a quantity",
+            Some("Name a loss for classes, or leave class_weight out."),
+        );
+    }
+    let Some(ClassWeight::Each(given)) = &params.class_weight else { return Vec::new() };
+    let classes: Vec<String> = coder.classes().iter().map(|class| types::class_text(class, target_type)).collect();
+    if let (true, Some(unknown)) = (complete, given.keys().find(|class| !classes.contains(class))) {
+        let mut shown = classes.clone();
+        shown.sort();
+        error::fail(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("class \"{unknown}\" of class_weight does not occur"),
+            Some(&format!("The classes are: {}.", shown.join(", "))),
+        );
+    }
+    classes.iter().map(|class| given.get(class).copied().unwrap_or(1.0) as f32).collect()
 }
 
 /// The header of a finished model.
@@ -268,7 +292,7 @@ impl Sgd {
             let batch = || {
                 let mut tuples = TupleBuffer::new(density, buffer_bytes);
                 tuples.reserve_all(memory::advise_huge_pages).unwrap_or_else(|e| error::raise(e));
-                Batch { tuples, epoch: 0, fill: 0, last: false, loss, classes: 2 }
+                Batch { tuples, epoch: 0, fill: 0, last: false, loss, classes: 2, class_weights: Vec::new() }
             };
             let mut inline: Option<Inline> = None;
             let compute = || Compute::new(params.clone(), loss, density, left);
@@ -338,13 +362,18 @@ impl Sgd {
                 }
                 batch.epoch = epoch;
                 batch.fill = fill;
-                batch.last = filled == Filled::Last;
+                let last = filled == Filled::Last;
+                batch.last = last;
                 batch.loss = (*shuffle).state.coder()?.loss();
                 batch.classes = (*shuffle).state.coder()?.class_count();
+                if let Some(params) = &(*node).state.params {
+                    let coder = (*shuffle).state.coder()?;
+                    batch.class_weights =
+                        class_weights(params, coder, (*shuffle).state.target_type, last && epoch == 0);
+                }
                 fill += 1;
                 let buffers = if (*node).state.outcome.asynchronous { 2 } else { 1 };
                 (*shuffle).state.note_memory(batch.tuples.bytes_held() * buffers.min(fill as usize));
-                let last = batch.last;
                 if let (0, Some(b)) = (epoch, blocks) {
                     let done = (*b).state.blocks_done() - blocks_before;
                     if !last || fill == 1 {
