@@ -199,6 +199,16 @@ fn may_use(owner: &str) -> bool {
     }
 }
 
+/// What is known of a model while a statement is parsed: the latest committed state, only of models
+/// that the current role may use; for others, running the statement says why not.
+///
+/// # Safety
+/// In a transaction.
+pub unsafe fn find_usable(key: &ModelKey) -> Option<Stored> {
+    // SAFETY: by contract.
+    unsafe { find(key, std::ptr::null_mut()) }.filter(|stored| may_use(&stored.owner))
+}
+
 /// The error for a model that is not there.
 pub fn no_such_model(key: &ModelKey) -> ! {
     if relation_oid(c"models_store") == pg_sys::InvalidOid {

@@ -598,12 +598,11 @@ impl CustomNode for Sgd {
     unsafe fn rescan(node: *mut Node<Self>) {
         // SAFETY: a begun node. A training starts from the beginning, with the options of now.
         unsafe {
-            if std::mem::replace(&mut (*node).state.done, false) {
-                (*node).state.thread = None;
-                (*node).state.params = None;
-                (*node).state.outcome.history.clear();
-                node::rescan_child(node, (*node).state.shuffle.cast());
-            }
+            (*node).state.done = false;
+            (*node).state.thread = None;
+            (*node).state.params = None;
+            (*node).state.outcome.history.clear();
+            node::rescan_child(node, (*node).state.shuffle.cast());
         }
     }
 

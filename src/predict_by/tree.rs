@@ -136,7 +136,7 @@ unsafe fn visit_from(item: *mut *mut pg_sys::Node, walk: &mut Walk) {
 /// transaction, by a catalog snapshot, which leaves the transaction's own snapshot untaken.
 fn known_model(key: &ModelKey) -> Option<catalog::Stored> {
     // SAFETY: IsTransactionState says that the catalogs can be read.
-    unsafe { if pg_sys::IsTransactionState() { catalog::find(key, std::ptr::null_mut()) } else { None } }
+    unsafe { if pg_sys::IsTransactionState() { catalog::find_usable(key) } else { None } }
 }
 
 /// The columns that a clause adds, as SQL over the table's alias.
