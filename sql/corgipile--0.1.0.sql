@@ -2,6 +2,10 @@
 -- library, and every exported one is named here (tests/exports.sh).
 \echo Use "CREATE EXTENSION corgipile" to load this file. \quit
 
+-- The script runs with a superuser's rights: nothing in it may be looked up in a schema that others can
+-- write to.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE SCHEMA corgipile;
 GRANT USAGE ON SCHEMA corgipile TO PUBLIC;
 
@@ -72,9 +76,11 @@ ALTER SEQUENCE corgipile.model_id_seq OWNED BY corgipile.models_store.model_id;
 COMMENT ON TABLE corgipile.models_store IS 'trained models; read them through corgipile.models';
 SELECT pg_catalog.pg_extension_config_dump('corgipile.models_store', '');
 SELECT pg_catalog.pg_extension_config_dump('corgipile.model_id_seq', '');
+-- Whoever installed the extension dumps the database, models included.
+GRANT SELECT ON corgipile.models_store, corgipile.model_id_seq TO @extowner@;
 
 -- ---------------------------------------------------------------- functions for users
-CREATE FUNCTION train_sgd(
+CREATE FUNCTION @extschema@.train_sgd(
     source regclass,
     target text DEFAULT NULL,
     features text[] DEFAULT NULL,
@@ -103,11 +109,11 @@ CREATE FUNCTION train_sgd(
     verbose boolean DEFAULT NULL
 ) RETURNS bigint
     AS 'MODULE_PATHNAME', 'train_sgd_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION train_sgd IS 'trains a model on a table and stores it; returns its id';
+COMMENT ON FUNCTION @extschema@.train_sgd IS 'trains a model on a table and stores it; returns its id';
 
-CREATE FUNCTION drop_model(model bigint, missing_ok boolean DEFAULT false) RETURNS boolean
+CREATE FUNCTION @extschema@.drop_model(model bigint, missing_ok boolean DEFAULT false) RETURNS boolean
     AS 'MODULE_PATHNAME', 'drop_model_by_id_wrapper' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-CREATE FUNCTION drop_model(model text, missing_ok boolean DEFAULT false) RETURNS boolean
+CREATE FUNCTION @extschema@.drop_model(model text, missing_ok boolean DEFAULT false) RETURNS boolean
     AS 'MODULE_PATHNAME', 'drop_model_by_name_wrapper' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
 -- A model is meant by its id, by its name (or its id as text), or is a model value. Features are an
@@ -162,7 +168,7 @@ $do$;
 -- A role sees the models of the roles whose rights it has; a superuser also those whose owner is gone.
 CREATE FUNCTION corgipile.may_use(owner name) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
-    SET search_path = pg_catalog
+    SET search_path = pg_catalog, pg_temp
     AS $$
         SELECT coalesce((SELECT pg_catalog.pg_has_role(r.oid, 'USAGE') FROM pg_catalog.pg_roles r WHERE r.rolname = owner),
                         (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))

@@ -190,6 +190,11 @@ pub fn raise_row(what: RowError, names: &ColumnNames, place: &str, expected: usi
             format!("{} is NaN, infinite or too large for real {place}", name(Column::Target)),
             "Filter such rows out in a view.".into(),
         ),
+        RowError::Length(0) => (
+            PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
+            format!("{values} is an empty array {place}"),
+            "Dense features need at least one value.".into(),
+        ),
         RowError::Length(found) => (
             PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
             format!("{values} has {found} values, but {expected} were expected, {place}"),

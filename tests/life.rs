@@ -157,3 +157,61 @@ fn all_epochs_see_one_snapshot_while_others_write() {
     writer.batch_execute("VACUUM wide").expect("vacuums");
     assert_eq!(training.join().expect("trains"), [20_000]);
 }
+
+#[test]
+fn installing_looks_nothing_up_where_others_can_write_and_the_installer_can_dump() {
+    let server = Server::start(&[]);
+    let mut admin = server.connect();
+    admin.batch_execute("CREATE ROLE mallory LOGIN; ").expect("creates");
+    admin.batch_execute("CREATE DATABASE hers OWNER mallory").expect("creates");
+    let mut hers = server.connect_as("mallory", "hers");
+    hers.batch_execute(
+        "CREATE SCHEMA evil;
+         CREATE FUNCTION evil.format(text, text, text, text, text, text, text) RETURNS text LANGUAGE plpgsql AS
+             $$ BEGIN RAISE 'trapped as %', current_user; END $$;
+         CREATE FUNCTION evil.nextval(text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$;
+         CREATE FUNCTION evil.get(jsonb, jsonb) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$;
+         CREATE OPERATOR evil.->> (LEFTARG = jsonb, RIGHTARG = jsonb, FUNCTION = evil.get);
+         CREATE EXTENSION corgipile SCHEMA evil;
+         CREATE TABLE t AS SELECT i AS id, ARRAY[i % 7]::real[] AS features_v, i % 2 AS label FROM generate_series(1, 100) i;
+         SELECT evil.train_sgd('t', model_name => 'hers')",
+    )
+    .unwrap_or_else(|e| panic!("{}", message(&e)));
+    assert_eq!(value::<String>(&mut hers, "SELECT loss FROM corgipile.models"), "log_loss");
+    let host = server.socket().to_string_lossy().into_owned();
+    let dump = program("pg_dump").args(["-h", &host, "-U", "mallory", "hers"]).output().expect("runs");
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+}
+
+#[test]
+fn a_table_that_only_looks_like_the_store_is_not_read() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client
+        .batch_execute(
+            "CREATE SCHEMA corgipile;
+             CREATE TABLE corgipile.models_store (model_id bigint PRIMARY KEY, b text, owner bigint, d int, e int, model bigint);
+             INSERT INTO corgipile.models_store VALUES (1, 'x', 4096, 1, 1, 4096)",
+        )
+        .expect("creates");
+    let error = client.batch_execute("SELECT * FROM pg_class PREDICT BY 1").expect_err("there is no such function");
+    assert_eq!(sqlstate(&error), "42883", "{}", message(&error));
+    client.batch_execute("SELECT 1").expect("the server is up");
+}
+
+#[test]
+fn databases_of_other_encodings_are_refused() {
+    let server = Server::start(&[]);
+    server
+        .connect()
+        .batch_execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        .expect("creates");
+    let mut latin = server.connect_to("latin");
+    latin
+        .batch_execute(
+            "CREATE EXTENSION corgipile; CREATE TABLE t AS SELECT ARRAY[1.0::real] AS features_v, 1 AS label",
+        )
+        .expect("creates");
+    let error = latin.batch_execute("SELECT train_sgd('t')").expect_err("not UTF8");
+    assert_eq!(sqlstate(&error), "0A000", "{}", message(&error));
+}

@@ -78,6 +78,7 @@ SELECT try($$ SELECT corgipile.sgd(label::text, v, '{"loss": "squared_error"}') 
 SELECT try($$ SELECT corgipile.sgd(id::text, v, '{"loss": "log_loss"}') FROM bad $$);
 SELECT try($$ SELECT corgipile.sgd(label = 1, v, '{"loss": "linear"}') FROM bad $$);
 SELECT try($$ SELECT corgipile.sgd(label, ARRAY[]::real[]) FROM bad $$);
+SELECT try($$ SELECT g, corgipile.sgd(y, x) FROM (VALUES (1, 0, '{}'::real[]), (1, 1, '{1}'), (1, 0, '{2}')) v(g, y, x) GROUP BY g $$);
 \echo -- tiny tables: 0, 1 and 2 rows, one class
 TRUNCATE bad;
 SELECT try($$ SELECT train_sgd('bad', features => '{v}') $$);

@@ -89,6 +89,16 @@ BEGIN
 END $$;
 SELECT n, (SELECT corgipile.model_info(corgipile.sgd(label, features_v, '{"max_epochs": 2}')) ->> 'rows' FROM dense WHERE id > n) AS rows
 FROM (VALUES (0), (1000), (2000)) AS v(n);
+-- The same over inputs that must be started anew: a hash join, an index scan.
+SELECT n, (SELECT corgipile.model_info(corgipile.sgd(a.label, b.features_v, '{"max_epochs": 2}')) ->> 'rows'
+           FROM dense a JOIN dense b USING (id) WHERE a.id > n) AS rows FROM (VALUES (0), (1000), (2000)) AS v(n);
+SELECT n, (SELECT corgipile.model_info(corgipile.sgd(label, features_v, '{"max_epochs": 1}')) ->> 'rows'
+           FROM indexed WHERE id < n) AS rows FROM (VALUES (100), (50)) AS v(n);
+-- Volatile functions are evaluated once for a row, not once an epoch.
+EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FROM dense WHERE random() < 0.5;
+CREATE SEQUENCE evaluations;
+SELECT corgipile.sgd(label, features_v, '{"max_epochs": 4}') IS NOT NULL AS trained FROM dense WHERE nextval('evaluations') > 0;
+SELECT last_value FROM evaluations;
 -- Models per group, and the same epochs as a plain aggregate.
 SELECT id % 2 AS g, (corgipile.model_info(m) ->> 'rows')::int AS rows, corgipile.model_info(m) ->> 'n_features' AS features
 FROM (SELECT id / 2 AS id, corgipile.sgd(label, features_v) AS m FROM (SELECT id % 4 / 2 * 2 AS id, label, features_v FROM dense) x GROUP BY 1) y ORDER BY 1;

@@ -34,6 +34,23 @@ DELETE FROM corgipile.models_store;
 SELECT nextval('corgipile.model_id_seq');
 SELECT predict('bob', '{1}'::real[]) AS own;
 RESET ROLE;
+-- Operators and types of the caller's own are not used with the store owner's rights, nor a domain's checks by readers.
+RESET ROLE;
+CREATE SCHEMA trap AUTHORIZATION corgi_bob;
+SET ROLE corgi_bob;
+CREATE FUNCTION trap.eq(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped as %', current_user; END $$;
+CREATE OPERATOR trap.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = trap.eq);
+SET search_path = trap, public, pg_catalog;
+SELECT train_sgd('secrets', model_name => 'short-lived') > 0 AS trained;
+SELECT drop_model('short-lived');
+RESET search_path;
+CREATE DOMAIN trap.checked AS integer;
+CREATE VIEW trap.domains AS SELECT label::trap.checked AS label, features_v FROM secrets;
+SELECT train_sgd('trap.domains', model_name => 'domain') > 0 AS trained;
+SELECT target_type FROM corgipile.models WHERE model_name = 'domain';
+SELECT drop_model('domain');
+RESET ROLE;
+DROP SCHEMA trap CASCADE;
 -- A member of the owner's role may.
 GRANT corgi_alice TO corgi_bob;
 SET ROLE corgi_bob;

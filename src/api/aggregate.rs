@@ -50,6 +50,7 @@ impl Drop for Group {
 impl Group {
     /// A group whose first row is in the call.
     fn new(call: Call) -> Self {
+        types::require_utf8();
         let settings = Settings::read();
         let last = call.len() - 1;
         let with_options = call.type_of(last) == pg_sys::JSONBOID && call.len() > 3;

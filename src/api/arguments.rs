@@ -1,6 +1,7 @@
 //! Arguments of functions that are called with any of several types (version-1 convention).
 
-use pgrx::pg_sys;
+use crate::error;
+use pgrx::{PgSqlErrorCode, pg_sys};
 
 /// Declares a version-1 C function: its info record and a guarded entry.
 #[macro_export]
@@ -43,10 +44,19 @@ impl Call {
         }
     }
 
-    /// The actual type of argument `i`.
+    /// The actual type of argument `i`. A call without that knowledge (the fast-path protocol) is an
+    /// error: what the datum holds could only be guessed.
     pub fn type_of(self, i: usize) -> pg_sys::Oid {
         // SAFETY: as above; InvalidOid when the expression is not known.
-        unsafe { pg_sys::get_fn_expr_argtype((*self.0).flinfo, i as i32) }
+        let oid = unsafe { pg_sys::get_fn_expr_argtype((*self.0).flinfo, i as i32) };
+        if oid == pg_sys::InvalidOid {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                "this function needs to know the types of its arguments",
+                Some("Call it in a query, not by the fast-path protocol."),
+            );
+        }
+        oid
     }
 
     /// Returns NULL.

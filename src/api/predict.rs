@@ -69,6 +69,7 @@ fn stamp() -> Stamp {
 impl Site {
     /// Works out the arguments' roles from their types.
     fn new(call: Call) -> Self {
+        types::require_utf8();
         // SAFETY: a catalog look-up by oid.
         let is_array =
             |i: usize| i < call.len() && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };

@@ -66,11 +66,26 @@ thread_local! {
     static CACHE: RefCell<HashMap<i64, (RowVersion, Rc<Model>)>> = RefCell::new(HashMap::new());
 }
 
+/// A relation of the extension's schema; InvalidOid if there is none.
 fn relation_oid(name: &std::ffi::CStr) -> pg_sys::Oid {
     // SAFETY: catalog look-ups by name.
     unsafe {
         let schema = pg_sys::get_namespace_oid(c"corgipile".as_ptr(), true);
         if schema == pg_sys::InvalidOid { schema } else { pg_sys::get_relname_relid(name.as_ptr(), schema) }
+    }
+}
+
+/// The store; InvalidOid where the extension is not installed. A table of that name which is not the
+/// extension's own is not read: its columns may be anything.
+fn store_oid() -> pg_sys::Oid {
+    // SAFETY: catalog look-ups by oid.
+    unsafe {
+        let table = relation_oid(c"models_store");
+        let extension = pg_sys::get_extension_oid(c"corgipile".as_ptr(), true);
+        let ours = table != pg_sys::InvalidOid
+            && extension != pg_sys::InvalidOid
+            && pg_sys::getExtensionOfObject(pg_sys::RelationRelationId, table) == extension;
+        if ours { table } else { pg_sys::InvalidOid }
     }
 }
 
@@ -81,7 +96,7 @@ fn relation_oid(name: &std::ffi::CStr) -> pg_sys::Oid {
 unsafe fn find_row(index: &std::ffi::CStr, key: pg_sys::ScanKeyData, snapshot: pg_sys::Snapshot) -> Option<Stored> {
     // SAFETY: by contract; the tuple is used before the scan ends, the table before it is closed.
     unsafe {
-        let table_oid = relation_oid(c"models_store");
+        let table_oid = store_oid();
         let index_oid = relation_oid(index);
         if table_oid == pg_sys::InvalidOid || index_oid == pg_sys::InvalidOid {
             return None;
@@ -211,7 +226,7 @@ pub unsafe fn find_usable(key: &ModelKey) -> Option<Stored> {
 
 /// The error for a model that is not there.
 pub fn no_such_model(key: &ModelKey) -> ! {
-    if relation_oid(c"models_store") == pg_sys::InvalidOid {
+    if store_oid() == pg_sys::InvalidOid {
         error::fail(
             PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
             "extension \"corgipile\" is not installed in this database",
@@ -246,18 +261,31 @@ pub fn lookup(key: &ModelKey) -> Option<Stored> {
     Some(stored)
 }
 
-/// Runs `body` with the rights of the store's owner, as foreign-key triggers do. After an ERROR the
-/// server restores the user itself when the (sub)transaction ends.
+/// Runs `body` with the rights of the store's owner, as foreign-key triggers do, and with a search path
+/// that the caller cannot fill with operators of its own. After an ERROR the server restores user and
+/// path itself when the (sub)transaction ends.
 fn as_store_owner<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: the two calls bracket `body`; SECURITY_LOCAL_USERID_CHANGE forbids SET ROLE meanwhile.
     unsafe {
-        let table = pg_sys::table_open(relation_oid(c"models_store"), pg_sys::AccessShareLock as i32);
+        let table = pg_sys::table_open(store_oid(), pg_sys::AccessShareLock as i32);
         let owner = (*(*table).rd_rel).relowner;
         pg_sys::table_close(table, pg_sys::NoLock as i32);
         let (mut user, mut context) = (pg_sys::InvalidOid, 0);
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
         pg_sys::SetUserIdAndSecContext(owner, context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
+        let level = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            c"pg_catalog, pg_temp".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
         let result = body();
+        pg_sys::AtEOXact_GUC(false, level);
         pg_sys::SetUserIdAndSecContext(user, context);
         result
     }
@@ -289,8 +317,9 @@ pub fn insert(name: Option<&str>, source: &str, model: &Model) -> i64 {
 
 /// Deletes a model.
 pub fn delete(id: i64) {
-    let deleted =
-        as_store_owner(|| Spi::run_with_args("DELETE FROM corgipile.models_store WHERE model_id = $1", &[id.into()]));
+    let deleted = as_store_owner(|| {
+        Spi::run_with_args("DELETE FROM corgipile.models_store WHERE model_id OPERATOR(pg_catalog.=) $1", &[id.into()])
+    });
     if let Err(e) = deleted {
         error::internal(&format!("the model was not deleted: {e}"));
     }

@@ -158,7 +158,8 @@ pub fn header(
         n_features: trainer.features(),
         sparse: density == Density::Sparse,
         target: String::new(),
-        target_type: types::type_name(target_type),
+        // Not a domain: its checks are not the reader's to run.
+        target_type: types::type_name(types::base_type(target_type)),
         features: Vec::new(),
         classes: classes.iter().map(|class| types::class_text(class, target_type)).collect(),
         params: trainer.params_in_force(),
@@ -240,6 +241,12 @@ impl Sgd {
         // borrowed for the length of one call only.
         unsafe {
             let started = Instant::now();
+            // TupleShuffle is not called through ExecProcNode, which would do this: parameters of an
+            // outer query have changed, and the input must begin anew with them.
+            let shuffle = (*node).state.shuffle;
+            if !(*shuffle).css.ss.ps.chgParam.is_null() {
+                pg_sys::ExecReScan(shuffle.cast());
+            }
             Self::prepare(node, true);
             let params = (*node).state.params.clone().unwrap_or_default();
             let mut coder: Option<LabelCoder> = None;
@@ -274,18 +281,11 @@ impl Sgd {
             let left = settings.memory_limit.saturating_sub(buffers * buffer_bytes);
             // Weights while training, and the model built from them.
             let most = left / 24;
-            if let Density::Dense(dims) = density {
-                if dims == 0 {
-                    error::fail(
-                        PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR,
-                        "the feature array of the first row is empty",
-                        Some("Dense features need at least one value."),
-                    );
-                }
-                if dims > most {
-                    let what = format!("{dims} weights");
-                    error::raise(Error::MemoryLimit { what, needed: dims * 24, limit: left });
-                }
+            if let Density::Dense(dims) = density
+                && dims > most
+            {
+                let what = format!("{dims} weights");
+                error::raise(Error::MemoryLimit { what, needed: dims * 24, limit: left });
             }
             (*shuffle).state.limit_features(most);
             let loss = (*shuffle).state.coder().map_or(Loss::LogLoss, LabelCoder::loss);
@@ -584,6 +584,7 @@ impl CustomNode for Sgd {
     }
 
     unsafe fn begin(node: *mut Node<Self>, estate: *mut pg_sys::EState, eflags: i32) {
+        types::require_utf8();
         // SAFETY: being begun; the planner puts a TupleShuffle below.
         unsafe {
             let child = node::begin_child(node, estate, eflags);
@@ -598,6 +599,10 @@ impl CustomNode for Sgd {
     unsafe fn rescan(node: *mut Node<Self>) {
         // SAFETY: a begun node. A training starts from the beginning, with the options of now.
         unsafe {
+            let model = std::mem::replace(&mut (*node).state.model, pg_sys::Datum::from(0));
+            if !model.is_null() {
+                pg_sys::pfree(model.cast_mut_ptr());
+            }
             (*node).state.done = false;
             (*node).state.thread = None;
             (*node).state.params = None;

@@ -296,6 +296,9 @@ impl TupleShuffle {
                 return Self::peek(node).map(|_| Density::Sparse);
             }
             let dims = Self::peek(node)?;
+            if dims == 0 {
+                Self::fail(node, RowError::Length(0));
+            }
             if let Some(training) = &mut (*node).state.training {
                 training.decoder.dims = dims;
             }
@@ -396,7 +399,11 @@ impl TupleShuffle {
                         let slot = training.decoder.pending;
                         let datum = *(*slot).tts_values.add(training.decoder.target);
                         let Training { decoder, coder, texts, .. } = training;
-                        match learn_label(decoder, coder, texts, datum, target_type) {
+                        // Text forms and detoasted copies go with the tuple.
+                        let old = pg_sys::MemoryContextSwitchTo(decoder.temporary);
+                        let learnt = learn_label(decoder, coder, texts, datum, target_type);
+                        pg_sys::MemoryContextSwitchTo(old);
+                        match learnt {
                             Ok(Learnt::Numbers | Learnt::Softmax) if trained => break Filled::Restart,
                             Ok(learnt) => learnt.relabel(buffer, coder),
                             Err(what) => Self::fail(node, what),

@@ -323,7 +323,7 @@ impl Decoder {
                 *room.ends.add(rows) = room.used;
                 self.bytes += n as u64 * 8;
             } else {
-                if features.len != self.dims {
+                if features.len != self.dims || features.len == 0 {
                     return Err(Stop::Length(features.len));
                 }
                 if rows >= room.rows_there {

@@ -4,6 +4,18 @@ use corgipile_core::labels::{TargetKind, TargetValue};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
+/// Class labels and names are kept as UTF-8; in a database of another encoding they would be mangled.
+pub fn require_utf8() {
+    // SAFETY: a plain variable of the backend.
+    if unsafe { pg_sys::GetDatabaseEncoding() } != pg_sys::pg_enc::PG_UTF8 as i32 {
+        crate::error::fail(
+            pgrx::PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            "corgipile needs a database with encoding UTF8",
+            Some("Create the database with ENCODING 'UTF8'."),
+        );
+    }
+}
+
 /// Puts dates and intervals into the form that reads back the same whatever the session's settings;
 /// the session's come back when this is dropped, also by an error.
 struct PortableStyle {

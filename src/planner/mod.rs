@@ -35,6 +35,8 @@ pub struct TrainingCall {
     sparse: bool,
     /// The options, free of columns and volatile functions; null for none.
     options: *mut pg_sys::Expr,
+    /// The query has volatile functions: its rows must be computed once, not once an epoch.
+    volatile: bool,
 }
 
 /// Whether a function is our aggregate: by name, schema, and membership of the extension.
@@ -101,7 +103,8 @@ unsafe fn training_of(root: *mut pg_sys::PlannerInfo) -> Option<TrainingCall> {
             || !(pg_sys::contain_var_clause(options.cast())
                 || pg_sys::contain_volatile_functions(options.cast())
                 || pg_sys::contain_subplans(options.cast()));
-        constant.then_some(TrainingCall { aggref, sparse, options })
+        let volatile = pg_sys::contain_volatile_functions(query.cast());
+        constant.then_some(TrainingCall { aggref, sparse, options, volatile })
     }
 }
 
@@ -119,7 +122,10 @@ unsafe extern "C-unwind" fn rel_pathlist(
             #[allow(ffi_unwind_calls, reason = "protected by pg_guard_ffi_boundary")]
             pg_guard_ffi_boundary(|| previous(root, rel, rti, rte));
         }
-        if (*(*root).parse).hasAggs && guc::enable_block_shuffle() && training_of(root).is_some() {
+        if (*(*root).parse).hasAggs
+            && guc::enable_block_shuffle()
+            && training_of(root).is_some_and(|call| !call.volatile)
+        {
             paths::offer_block_shuffle(root, rel, rte);
         }
     }

@@ -220,9 +220,12 @@ pub unsafe fn replace_aggregate(
             pg_sys::add_column_to_pathtarget(target, (**arg).expr, 0);
         }
         let target = pg_sys::set_pathtarget_cost_width(root, target);
-        let projected = pg_sys::create_projection_path(root, input_rel, input, target);
+        let mut projected = pg_sys::create_projection_path(root, input_rel, input, target).cast::<pg_sys::Path>();
+        if call.volatile {
+            projected = pg_sys::create_material_path(input_rel, projected).cast();
+        }
         // Its parent is the upper relation: a path of the table itself would get the table's filter.
-        let shuffle = custom_path(output_rel, target, &TUPLE_SHUFFLE.0, projected.cast());
+        let shuffle = custom_path(output_rel, target, &TUPLE_SHUFFLE.0, projected);
         (*shuffle).custom_private = list::private_data(&column_names(root, &call));
 
         let path = custom_path(output_rel, (*output_rel).reltarget, &SGD.0, shuffle.cast());

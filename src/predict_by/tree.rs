@@ -151,17 +151,19 @@ fn extra_columns(alias: &str, model: &Model) -> String {
         }
         Model::Constant(key) => key,
     };
-    let key = match constant {
-        ModelKey::Id(id) => format!("CAST({id} AS bigint)"),
-        ModelKey::Name(name) => format!("CAST({} AS text)", quote_literal(name)),
-    };
     let Some(stored) = known_model(constant) else {
+        let key = match constant {
+            ModelKey::Id(id) => format!("CAST({id} AS bigint)"),
+            ModelKey::Name(name) => format!("CAST({} AS pg_catalog.text)", quote_literal(name)),
+        };
         // It may come to be before the statement runs; if not, running it says that there is none.
         return format!(
             "corgipile.predict({key}, {alias}.*) AS prediction, \
              corgipile.predict_proba({key}, {alias}.*) AS probability"
         );
     };
+    // The id, not the name: columns and types below are this model's, whatever the name means later.
+    let key = format!("CAST({} AS bigint)", stored.id);
     let header = &stored.model.header;
     let features: Vec<String> =
         header.features.iter().map(|name| format!("{alias}.{}", quote_identifier(name))).collect();

@@ -82,6 +82,11 @@ impl Server {
         Config::new().host_path(&self.dir).user("postgres").dbname(database).connect(NoTls)
     }
 
+    /// A connection as another role.
+    pub fn connect_as(&self, role: &str, database: &str) -> Client {
+        Config::new().host_path(&self.dir).user(role).dbname(database).connect(NoTls).expect("connects")
+    }
+
     /// A connection to the database `postgres`.
     pub fn connect(&self) -> Client {
         self.connect_to("postgres")
