@@ -40,6 +40,15 @@ state_dir() {
     fi
 }
 
+# put FILE PLACE: replaces PLACE whole, and only if it differs. A running server keeps the library that it
+# has mapped, and no reader ever sees half a file.
+put() {
+    cmp -s "$1" "$2" && return
+    cp "$1" "$2.$$"
+    chmod 755 "$2.$$"
+    mv "$2.$$" "$2"
+}
+
 # Makes the private installation tree, once, and puts the built extension into it.
 install_tree() {
     local state bin lib share prefix
@@ -57,14 +66,11 @@ install_tree() {
         cp -rs "$share/." "$prefix$share/"
         printf %s "$stamp" > "$prefix/stamp"
     fi
-    # A running server keeps the file it has mapped: replace, never overwrite.
-    local so=$root/target/release/libcorgipile.so
-    if ! cmp -s "$so" "$prefix$lib/corgipile.so"; then
-        cp "$so" "$prefix$lib/corgipile.so.new"
-        chmod 755 "$prefix$lib/corgipile.so.new"
-        mv "$prefix$lib/corgipile.so.new" "$prefix$lib/corgipile.so"
-    fi
-    cp "$root/corgipile.control" "$root"/sql/corgipile--*.sql "$prefix$share/extension/"
+    put "$root/target/release/libcorgipile.so" "$prefix$lib/corgipile.so"
+    local file
+    for file in "$root/corgipile.control" "$root"/sql/corgipile--*.sql; do
+        put "$file" "$prefix$share/extension/$(basename "$file")"
+    done
     PGBIN=$prefix$bin
     PGLIB=$prefix$lib
 }

@@ -79,11 +79,15 @@ fn terminate_ends_every_phase() {
         let backend = pid(&mut client);
         let victim = thread::spawn(move || client.batch_execute(statement).expect_err("is terminated"));
         thread::sleep(Duration::from_millis(300));
+        let state = format!("SELECT state FROM pg_stat_activity WHERE pid = {backend}");
+        assert_eq!(value::<String>(&mut witness.client, &state), "active", "{phase}");
         let started = Instant::now();
         assert!(value::<bool>(&mut witness.client, &format!("SELECT pg_terminate_backend({backend})")), "{phase}");
         let error = victim.join().expect("the client's thread ends");
         println!("{phase}: terminated after {} ms", started.elapsed().as_millis());
-        assert_eq!(sqlstate(&error), "57P01", "{phase}: {}", message(&error));
+        // The client sometimes sees the closed connection before it has read the last message; that
+        // the server is the same one is what the witness proves.
+        assert!(["57P01", ""].contains(&sqlstate(&error).as_str()), "{phase}: {}", message(&error));
         wait_for("the process to end", || threads(backend) == 0);
         witness.check();
     }
