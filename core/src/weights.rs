@@ -284,7 +284,7 @@ impl Weights {
         let len = if self.sparse { features * self.stride } else { features * outputs };
         extend(&mut self.v, len, 0.0)?;
         extend(&mut self.bias, outputs, 0.0)?;
-        // Rules that keep less state get empty slices' stand-ins of the same length for the bias only.
+        // Only what the rule keeps; the few states of the intercepts are always there.
         if self.states > 0 {
             extend(&mut self.first, len, 0.0)?;
         }
@@ -633,7 +633,7 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Whether the layout changed since the average was begun.
+    /// Features, outputs, and places a feature has: averages of another layout are of no use.
     pub fn layout(&self) -> (usize, usize, usize) {
         (self.features, self.outputs, self.stride)
     }
