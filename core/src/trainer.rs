@@ -446,10 +446,14 @@ impl Trainer {
             }
             let mut sum = LossSum::default();
             let ahead = &order[(piece_number * stride + PREFETCH_DISTANCE).min(order.len())..];
+            let far_ahead = &ahead[PREFETCH_DISTANCE.min(ahead.len())..];
             for (number, rows) in piece.chunks(batch).enumerate() {
                 let rule = rule_at(self.step + 1);
                 self.slopes.clear();
                 for (i, row) in rows.iter().enumerate() {
+                    if let Some(next) = far_ahead.get(number * batch + i) {
+                        tuples.prefetch_place(*next as usize);
+                    }
                     if let Some(next) = ahead.get(number * batch + i) {
                         tuples.prefetch(*next as usize);
                     }

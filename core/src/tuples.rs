@@ -298,7 +298,17 @@ impl TupleBuffer {
         }
     }
 
-    /// Asks for row `row` to be brought into the cache.
+    /// Asks for what says where row `row` lies, and for its label, to be brought into the cache: the
+    /// first step, well before [`Self::prefetch`], which has to read it.
+    #[inline(always)]
+    pub fn prefetch_place(&self, row: usize) {
+        prefetch(&self.labels[row..=row]);
+        if self.density == Density::Sparse {
+            prefetch(&self.ends[row..=row]);
+        }
+    }
+
+    /// Asks for the features of row `row` to be brought into the cache.
     #[inline(always)]
     pub fn prefetch(&self, row: usize) {
         match self.features(row) {
