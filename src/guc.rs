@@ -24,6 +24,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Buffers that a training has: one is filled while the other is trained on, or the same in turn.
+    pub fn buffers(&self) -> usize {
+        if self.async_compute { 2 } else { 1 }
+    }
+
     /// Reads them.
     pub fn read() -> Self {
         let bytes = |kb: i32| kb.max(0) as usize * 1024;

@@ -310,14 +310,12 @@ impl Trainer {
     /// After a divergence: once, back to the weights of the epoch before, with half the rate.
     fn go_back(&mut self) -> Result<()> {
         let what = if self.loss_sum.is_finite() { "weights" } else { "loss" };
-        let rate = self.rate.unwrap_or(0.0);
         if self.diverged_before {
-            let learning_rate = rate * self.params.decayed(self.epoch);
-            return Err(Error::Diverged { epoch: self.epoch + 1, what, learning_rate });
+            return Err(Error::Diverged { epoch: self.epoch + 1, what, learning_rate: self.rate_now() });
         }
         self.diverged = true;
         self.diverged_before = true;
-        self.rate = Some(rate / 2.0);
+        self.rate = self.rate.map(|rate| rate / 2.0);
         let (features, outputs, _) = self.weights.layout();
         self.weights = match self.checkpoint.take() {
             Some(weights) => *weights,
@@ -413,7 +411,7 @@ impl Trainer {
         learn: bool,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        let rate = (self.rate.unwrap_or(0.0) * self.params.decayed(self.epoch)) as f32;
+        let rate = self.rate_now() as f32;
         match self.optimizer {
             Optimizer::Sgd => self.pass(loss, |_| Sgd(rate), tuples, order, learn, go_on),
             Optimizer::Momentum => self.pass(loss, |_| Momentum(rate), tuples, order, learn, go_on),
@@ -535,6 +533,11 @@ impl Trainer {
         Ok(())
     }
 
+    /// The rate of this epoch.
+    fn rate_now(&self) -> f64 {
+        self.rate.unwrap_or(0.0) * self.params.decayed(self.epoch)
+    }
+
     fn penalty(&self) -> Penalty {
         Penalty { l2: self.params.l2_reg.unwrap_or(0.0) as f32, l1: self.params.l1_reg as f32 }
     }
@@ -542,7 +545,7 @@ impl Trainer {
     /// Brings put-off penalties up to date.
     fn settle(&mut self) {
         let penalty = self.penalty();
-        let rate = (self.rate.unwrap_or(0.0) * self.params.decayed(self.epoch)) as f32;
+        let rate = self.rate_now() as f32;
         match self.optimizer {
             Optimizer::Sgd => self.weights.settle(Sgd(rate), penalty),
             Optimizer::Momentum => self.weights.settle(Momentum(rate), penalty),
@@ -562,7 +565,9 @@ impl Trainer {
 
     /// Ends the epoch; the second value says whether `tolerance` ends training.
     pub fn end_epoch(&mut self) -> Result<(EpochReport, bool)> {
-        self.snapshot()?;
+        if self.params.average {
+            self.snapshot()?;
+        }
         let rows = self.rows.max(1) as f64;
         let unit = self.scaling.as_ref().map_or(1.0, Scaling::target_unit);
         let unit = match self.loss {
@@ -575,7 +580,7 @@ impl Trainer {
             rows: self.rows,
             loss: self.loss_sum / rows * unit,
             accuracy: self.loss.is_classification().then(|| self.right as f64 / rows),
-            learning_rate: self.rate.unwrap_or(0.0) * self.params.decayed(self.epoch),
+            learning_rate: self.rate_now(),
             diverged: self.diverged,
         };
         let needed = self.best - self.params.tolerance * self.best.abs();
@@ -622,11 +627,8 @@ impl Trainer {
     /// The finished weights in the user's units; negated if the classes were coded the other way round.
     pub fn finish(&mut self, flipped: bool) -> Result<Rows> {
         self.settle();
-        let mut rows = if self.params.average && self.averaged > 0 {
-            self.weights.with_average(&self.average)?.rows()?
-        } else {
-            self.weights.rows()?
-        };
+        let mut rows =
+            if self.averaged > 0 { self.weights.with_average(&self.average)?.rows()? } else { self.weights.rows()? };
         if let Some(scaling) = &self.scaling {
             scaling.unscale(&mut rows);
         }

@@ -6,7 +6,7 @@
 
 use super::arguments::Call;
 use crate::customscan::sgd::{class_weights, header, model_datum, parse_options};
-use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label};
+use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label, new_coder};
 use crate::error::{self, ColumnNames, RowError};
 use crate::guc::Settings;
 use crate::pg::array::Element;
@@ -62,10 +62,10 @@ impl Group {
         let target_type = call.type_of(1);
         let index: Option<Element> = sparse.then(|| element_of(call.type_of(2), "features", true));
         let value = element_of(call.type_of(if sparse { 3 } else { 2 }), "features", false);
-        let coder = LabelCoder::new(types::target_kind(target_type), params.loss).unwrap_or_else(|e| error::raise(e));
+        let coder = new_coder(target_type, &params);
         // SAFETY: the current context of a transition call is reset for each row.
-        let mut decoder = decoder(target_type, index, value, params.on_null, unsafe { pg_sys::CurrentMemoryContext });
-        decoder.numbers = !coder.loss().is_classification() && decoder.label_read != crate::pg::fill::LabelRead::Slow;
+        let temporary = unsafe { pg_sys::CurrentMemoryContext };
+        let mut decoder = decoder(target_type, &coder, index, value, params.on_null, temporary);
         decoder.max_index = ((settings.memory_limit / 24) as i64).min(i64::from(i32::MAX));
         Self {
             params,

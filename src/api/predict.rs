@@ -9,7 +9,7 @@ use crate::catalog::{self, ModelKey};
 use crate::customscan::tuple_shuffle::element_of;
 use crate::error::{self, ColumnNames, RowError};
 use crate::pg::array::{self, Element, Unusable};
-use crate::pg::fill::Column;
+use crate::pg::fill::{Column, Stop};
 use crate::pg::types;
 use crate::pg_function;
 use corgipile_core::model::Model;
@@ -110,25 +110,19 @@ impl Site {
 
     /// The model that the first argument names.
     fn model(&mut self, call: Call, datum: pg_sys::Datum) -> Rc<Model> {
-        let key = match call.type_of(0) {
-            pg_sys::INT8OID => ModelKey::Id(datum.value() as i64),
-            pg_sys::TEXTOID => {
-                // SAFETY: a text argument.
-                let text = unsafe { types::varlena_bytes(datum) };
-                if let (Some(ModelKey::Name(name)), Some(model)) = (&self.key, &self.model)
-                    && name.as_bytes() == text
-                    && self.stamp == stamp()
-                {
-                    return Rc::clone(model);
-                }
-                ModelKey::Name(String::from_utf8_lossy(text).into_owned())
-            }
-            _ => {
-                // A model value: decoded anew for each call, since its bytes may change from row to row.
-                // SAFETY: a corgipile.model argument.
-                let bytes = unsafe { types::varlena_bytes(datum) };
-                return Rc::new(Model::decode(bytes).unwrap_or_else(|e| error::raise(e)));
-            }
+        // The usual case, a name that is the same for every row, costs no copy of it.
+        if let (Some(ModelKey::Name(name)), Some(model)) = (&self.key, &self.model)
+            && call.type_of(0) == pg_sys::TEXTOID
+            // SAFETY: a text argument.
+            && name.as_bytes() == unsafe { types::varlena_bytes(datum) }
+            && self.stamp == stamp()
+        {
+            return Rc::clone(model);
+        }
+        let key = match named(call, datum) {
+            Named::Key(key) => key,
+            // Decoded anew for each call, since its bytes may change from row to row.
+            Named::Value(model) => return model,
         };
         let now = stamp();
         match &self.model {
@@ -146,12 +140,7 @@ impl Site {
 
     /// Raises the error of an array argument.
     fn fail(&self, column: Column, what: Unusable) -> ! {
-        let what = match what {
-            Unusable::NullAt(i) => RowError::NullElement(column, i),
-            Unusable::Dimensions(n) => RowError::Dimensions(column, n),
-            Unusable::Corrupt => RowError::Corrupt(column),
-        };
-        self.fail_row(what)
+        self.fail_row(RowError::from(Stop::Unusable(column, what)))
     }
 
     fn fail_row(&self, what: RowError) -> ! {
@@ -374,24 +363,35 @@ unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
     probability.and_then(IntoDatum::into_datum).unwrap_or_else(|| call.null())
 }
 
-/// The model that an argument of any of the three forms means (for other functions).
-pub fn model_argument(call: Call) -> Option<Rc<Model>> {
-    let datum = call.get(0)?;
-    Some(match call.type_of(0) {
-        pg_sys::INT8OID => stored(ModelKey::Id(datum.value() as i64)),
+/// What a model argument of any of the three forms is.
+enum Named {
+    /// An id or a name.
+    Key(ModelKey),
+    /// A model value.
+    Value(Rc<Model>),
+}
+
+/// Reads the first argument of a call.
+fn named(call: Call, datum: pg_sys::Datum) -> Named {
+    match call.type_of(0) {
+        pg_sys::INT8OID => Named::Key(ModelKey::Id(datum.value() as i64)),
         pg_sys::TEXTOID => {
             // SAFETY: a text argument.
             let name = unsafe { String::from_utf8_lossy(types::varlena_bytes(datum)).into_owned() };
-            stored(ModelKey::Name(name))
+            Named::Key(ModelKey::Name(name))
         }
         _ => {
             // SAFETY: a corgipile.model argument.
             let bytes = unsafe { types::varlena_bytes(datum) };
-            Rc::new(Model::decode(bytes).unwrap_or_else(|e| error::raise(e)))
+            Named::Value(Rc::new(Model::decode(bytes).unwrap_or_else(|e| error::raise(e))))
         }
-    })
+    }
 }
 
-fn stored(key: ModelKey) -> Rc<Model> {
-    catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key)).model
+/// The model that the first argument means (for other functions).
+pub fn model_argument(call: Call) -> Option<Rc<Model>> {
+    Some(match named(call, call.get(0)?) {
+        Named::Key(key) => catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key)).model,
+        Named::Value(model) => model,
+    })
 }

@@ -81,7 +81,7 @@ static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(exec_methods::
 /// Block and buffer sizes under the memory limit; explicit ones are kept or refused, never changed.
 fn choose_sizes(settings: &Settings, params: &Params, table: Option<BlockLayout>) -> Result<Sizes> {
     let page = pg_sys::BLCKSZ as usize;
-    let buffers = if settings.async_compute { 2 } else { 1 };
+    let buffers = settings.buffers();
     let cap = settings.memory_limit / 100 * BUFFER_PERCENT / buffers;
     let table_bytes = table.map_or(usize::MAX, |layout| layout.pages as usize * page);
     let buffer_bytes = match params.buffer_size.or(settings.buffer_size) {
@@ -192,7 +192,7 @@ pub fn model_datum(mut trainer: Trainer, coder: &LabelCoder, header: Header) -> 
 
 impl Sgd {
     /// Reads the options, once, and sets the nodes below.
-    unsafe fn prepare(node: *mut Node<Self>, evaluate: bool) -> bool {
+    unsafe fn prepare(node: *mut Node<Self>, evaluate: bool) {
         // SAFETY: a begun node; the options are the first of the plan's expressions.
         unsafe {
             if (*node).state.params.is_none() {
@@ -211,12 +211,12 @@ impl Sgd {
                         let datum = pg_sys::ExecEvalExprSwitchContext(state, econtext, &mut null);
                         JsonB::from_datum(datum, null)
                     }
-                    Some(_) => return false,
+                    Some(_) => return,
                 };
                 (*node).state.params = Some(parse_options(options.as_ref()));
             }
             let state = &mut (*node).state;
-            let Some(params) = &state.params else { return false };
+            let Some(params) = &state.params else { return };
             let blocks = TupleShuffle::block_shuffle(state.shuffle);
             let table = blocks.map(|blocks| (*blocks).state.layout());
             let sizes = choose_sizes(&state.settings, params, table).unwrap_or_else(|e| error::raise(e));
@@ -228,10 +228,8 @@ impl Sgd {
                     params.seed,
                 );
             }
-            let buffers = if state.settings.async_compute { 2 } else { 1 };
-            (*state.shuffle).state.describe(sizes.buffer_bytes, buffers, params.shuffle.tuples());
+            (*state.shuffle).state.describe(sizes.buffer_bytes, state.settings.buffers(), params.shuffle.tuples());
             state.outcome.buffer_bytes = sizes.buffer_bytes;
-            true
         }
     }
 
@@ -251,7 +249,6 @@ impl Sgd {
             let params = (*node).state.params.clone().unwrap_or_default();
             let mut coder: Option<LabelCoder> = None;
             loop {
-                let shuffle = (*node).state.shuffle;
                 let density = TupleShuffle::start(shuffle, &params, coder.take())?;
                 match Self::attempt(node, &params, density, started) {
                     Attempt::Model(datum) => return Some(datum),
@@ -277,8 +274,7 @@ impl Sgd {
             let shuffle = (*node).state.shuffle;
             let settings = (*node).state.settings;
             let buffer_bytes = (*node).state.outcome.buffer_bytes;
-            let buffers = if settings.async_compute { 2 } else { 1 };
-            let left = settings.memory_limit.saturating_sub(buffers * buffer_bytes);
+            let left = settings.memory_limit.saturating_sub(settings.buffers() * buffer_bytes);
             // Weights while training, and the model built from them.
             let most = left / 24;
             if let Density::Dense(dims) = density
@@ -366,10 +362,10 @@ impl Sgd {
                 batch.last = last;
                 batch.loss = (*shuffle).state.coder()?.loss();
                 batch.classes = (*shuffle).state.coder()?.class_count();
-                if let Some(params) = &(*node).state.params {
+                // All classes have been met when the first epoch ends.
+                if let (0, Some(params)) = (epoch, &(*node).state.params) {
                     let coder = (*shuffle).state.coder()?;
-                    batch.class_weights =
-                        class_weights(params, coder, (*shuffle).state.target_type, last && epoch == 0);
+                    batch.class_weights = class_weights(params, coder, (*shuffle).state.target_type, last);
                 }
                 fill += 1;
                 let buffers = if (*node).state.outcome.asynchronous { 2 } else { 1 };

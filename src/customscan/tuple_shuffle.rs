@@ -33,7 +33,6 @@ pub struct TupleShuffle {
     rows: u64,
     skipped: u64,
     fills: u64,
-    bytes: u64,
     cpu_ns: u64,
 }
 
@@ -101,15 +100,22 @@ pub fn element_of(array_type: pg_sys::Oid, name: &str, indices: bool) -> Element
     }
 }
 
+/// The coder of a target of this type, or an error if the loss does not fit it.
+pub fn new_coder(target_type: pg_sys::Oid, params: &Params) -> LabelCoder {
+    LabelCoder::new(types::target_kind(target_type), params.loss).unwrap_or_else(|e| error::raise(e))
+}
+
 /// A decoder for inputs with the columns target, indices (if sparse), values in this order.
 pub fn decoder(
     target_type: pg_sys::Oid,
+    coder: &LabelCoder,
     index_element: Option<Element>,
     value_element: Element,
     on_null: OnNull,
     temporary: pg_sys::MemoryContext,
 ) -> Decoder {
     let sparse = index_element.is_some();
+    let label_read = label_read(target_type);
     Decoder {
         target: 0,
         indices: 1,
@@ -120,8 +126,8 @@ pub fn decoder(
         sparse,
         dims: 0,
         max_index: i64::from(i32::MAX),
-        label_read: label_read(target_type),
-        numbers: false,
+        label_read,
+        numbers: coder.meaning() == Meaning::Numbers && label_read != LabelRead::Slow,
         known: 0,
         keys: [0; KNOWN_CLASSES],
         texts: [(core::ptr::null(), 0); KNOWN_CLASSES],
@@ -133,7 +139,6 @@ pub fn decoder(
         temporary,
         pulled: 0,
         skipped: 0,
-        bytes: 0,
     }
 }
 
@@ -283,14 +288,9 @@ impl TupleShuffle {
             let index_element = state.sparse.then(|| element_of(type_at(1), name_at(0), true));
             let values = if state.sparse { 2 } else { 1 };
             let value_element = element_of(type_at(values), name_at(values - 1), false);
-            let coder = match coder {
-                Some(coder) => coder,
-                None => LabelCoder::new(types::target_kind(state.target_type), params.loss)
-                    .unwrap_or_else(|e| error::raise(e)),
-            };
+            let coder = coder.unwrap_or_else(|| new_coder(state.target_type, params));
             let temporary = (*(*node).css.ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
-            let mut decoder = decoder(state.target_type, index_element, value_element, params.on_null, temporary);
-            decoder.numbers = !coder.loss().is_classification() && decoder.label_read != LabelRead::Slow;
+            let decoder = decoder(state.target_type, &coder, index_element, value_element, params.on_null, temporary);
             state.training = Some(Training { decoder, coder, texts: Vec::new(), epoch_pulled: 0, epoch_skipped: 0 });
             if state.sparse {
                 return Self::peek(node).map(|_| Density::Sparse);
@@ -419,7 +419,6 @@ impl TupleShuffle {
                 let skipped = std::mem::take(&mut decoder.skipped);
                 training.epoch_skipped += skipped;
                 state.skipped += skipped;
-                state.bytes += std::mem::take(&mut decoder.bytes);
             }
             let direct = state.training.as_ref().is_some_and(|training| !training.decoder.direct.is_null());
             if direct && !(*child).instrument.is_null() {
@@ -501,7 +500,6 @@ impl CustomNode for TupleShuffle {
             rows: 0,
             skipped: 0,
             fills: 0,
-            bytes: 0,
             cpu_ns: 0,
         }
     }

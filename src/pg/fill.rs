@@ -125,8 +125,6 @@ pub struct Decoder {
     pub pulled: u64,
     /// Tuples left out.
     pub skipped: u64,
-    /// Bytes that were detoasted or copied.
-    pub bytes: u64,
 }
 
 /// Raw view of a buffer's storage.
@@ -321,7 +319,6 @@ impl Decoder {
                 room.max_features = room.max_features.max(previous as usize);
                 room.used += n;
                 *room.ends.add(rows) = room.used;
-                self.bytes += n as u64 * 8;
             } else {
                 if features.len != self.dims || features.len == 0 {
                     return Err(Stop::Length(features.len));
@@ -333,7 +330,6 @@ impl Decoder {
                 if let Some(position) = array::copy_values(features, self.value_element, to) {
                     return Err(Stop::NotFinite(Column::Values, position));
                 }
-                self.bytes += features.len as u64 * 4;
             }
             *room.labels.add(rows) = label;
             room.rows = rows + 1;
