@@ -45,6 +45,11 @@ CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, integer[], anycom
     AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, integer[], anycompatiblearray, jsonb) RETURNS internal
     AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, anycompatiblearray, jsonb, double precision) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, integer[], anycompatiblearray, jsonb, double precision)
+    RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 CREATE FUNCTION corgipile.sgd_final(internal) RETURNS corgipile.model
     AS 'MODULE_PATHNAME', 'corgipile_sgd_final' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
@@ -58,6 +63,15 @@ CREATE AGGREGATE corgipile.sgd(target anyelement, features_k integer[], features
     SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
     FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
 CREATE AGGREGATE corgipile.sgd(target anyelement, features_k integer[], features_v anycompatiblearray, options jsonb) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+
+CREATE AGGREGATE corgipile.sgd(
+    target anyelement, features anycompatiblearray, options jsonb, weight double precision) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+CREATE AGGREGATE corgipile.sgd(
+    target anyelement, features_k integer[], features_v anycompatiblearray, options jsonb, weight double precision) (
     SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
     FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
 
@@ -103,6 +117,10 @@ CREATE FUNCTION @extschema@.train_sgd(
     seed bigint DEFAULT NULL,
     fit_intercept boolean DEFAULT NULL,
     on_null text DEFAULT NULL,
+    weight text DEFAULT NULL,
+    eval_fraction double precision DEFAULT NULL,
+    final_loss boolean DEFAULT NULL,
+    warm_start text DEFAULT NULL,
     shuffle text DEFAULT NULL,
     block_size text DEFAULT NULL,
     buffer_size text DEFAULT NULL,
@@ -187,9 +205,12 @@ SELECT m.model_id,
        (i.info ->> 'n_features')::bigint AS n_features,
        (i.info ->> 'rows')::bigint AS rows_used,
        (i.info ->> 'rows_skipped')::bigint AS rows_skipped,
+       coalesce((i.info ->> 'rows_held_out')::bigint, 0) AS rows_held_out,
        pg_catalog.jsonb_array_length(i.info -> 'history') AS epochs,
        i.info ->> 'stop' AS stop_reason,
-       (i.info #>> '{history,-1,loss}')::double precision AS train_loss,
+       coalesce((i.info #>> '{measured,loss}'), (i.info #>> '{history,-1,loss}'))::double precision AS train_loss,
+       (i.info #>> '{history,-1,eval,loss}')::double precision AS eval_loss,
+       (i.info #>> '{history,-1,eval,accuracy}')::double precision AS eval_accuracy,
        i.info #>> '{params,shuffle}' AS shuffle,
        (i.info #>> '{params,seed}')::bigint AS seed,
        (i.info ->> 'blocks')::bigint AS blocks,
@@ -208,6 +229,9 @@ SELECT m.model_id,
        (e.report ->> 'epoch')::integer AS epoch,
        (e.report ->> 'loss')::double precision AS loss,
        (e.report ->> 'accuracy')::double precision AS accuracy,
+       (e.report #>> '{eval,loss}')::double precision AS eval_loss,
+       (e.report #>> '{eval,accuracy}')::double precision AS eval_accuracy,
+       (e.report #>> '{eval,rows}')::bigint AS eval_rows,
        (e.report ->> 'learning_rate')::double precision AS learning_rate,
        (e.report ->> 'rows')::bigint AS rows,
        coalesce((e.report ->> 'diverged')::boolean, false) AS diverged

@@ -14,6 +14,8 @@ pub struct ColumnNames {
     pub target: String,
     /// Indices (if sparse) and values; empty for expressions.
     pub features: Vec<String>,
+    /// The weight, if there is one; empty for an expression.
+    pub weight: Option<String>,
 }
 
 /// Something is wrong with one row of the training data.
@@ -37,6 +39,8 @@ pub enum RowError {
     Unpaired(usize, usize),
     /// A bad feature number.
     Index(usize, i64),
+    /// A bad weight.
+    Weight(f64),
     /// The target's value does not fit the loss.
     Core(Error),
 }
@@ -59,6 +63,7 @@ impl From<Stop> for RowError {
             Stop::Length(n) => Self::Length(n),
             Stop::Unpaired(k, v) => Self::Unpaired(k, v),
             Stop::Index(i, number) => Self::Index(i, number),
+            Stop::Weight(weight) => Self::Weight(weight),
             Stop::Quota | Stop::End | Stop::Full | Stop::Room(_) | Stop::UnknownLabel => {
                 Self::Core(Error::BadModel("internal: not an error".into()))
             }
@@ -119,6 +124,10 @@ fn report(error: Error) -> ErrorReport {
         }
         Error::NotNumeric { .. } => new(PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH)
             .set_hint("Choose loss => 'log_loss' or 'hinge' for a target of classes, or cast the target to a number."),
+        Error::UnknownClass { known, .. } => new(PgSqlErrorCode::ERRCODE_DATA_EXCEPTION)
+            .set_hint(format!("Its classes are {known}. Train a new model, or leave rows of other classes out.")),
+        Error::WarmStart(_) => new(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE)
+            .set_hint("Start from a model of the same loss, features and type of target, or leave warm_start out."),
         Error::BadModel(_) => new(PgSqlErrorCode::ERRCODE_INVALID_BINARY_REPRESENTATION),
         Error::FeatureCount { .. } => new(PgSqlErrorCode::ERRCODE_ARRAY_ELEMENT_ERROR),
         Error::Stopped => new(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR),
@@ -153,6 +162,7 @@ pub fn raise_row(what: RowError, names: &ColumnNames, place: &str, expected: usi
         Column::Target => quoted(&names.target, "target"),
         Column::Indices => quoted(names.features.first().map_or("", String::as_str), "feature numbers"),
         Column::Values => quoted(names.features.last().map_or("", String::as_str), "features"),
+        Column::Weight => quoted(names.weight.as_deref().unwrap_or_default(), "weight"),
     };
     let values = name(Column::Values);
     let skip = "Use on_null => 'skip' to leave such rows out.";
@@ -179,6 +189,11 @@ pub fn raise_row(what: RowError, names: &ColumnNames, place: &str, expected: usi
             PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
             format!("{} is not a valid array {place}", name(column)),
             format!("Accepted types are {ACCEPTED}."),
+        ),
+        RowError::Weight(weight) => (
+            PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,
+            format!("{} is {weight} {place}", name(Column::Weight)),
+            "A weight must be 0 (the row is left out) or larger, and finite.".into(),
         ),
         RowError::NotFinite(i) => (
             PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,

@@ -79,6 +79,17 @@ pub enum Error {
         /// The loss.
         loss: &'static str,
     },
+    /// A class that the model which training starts from does not have.
+    #[error("the model to start from does not know the class {found}")]
+    UnknownClass {
+        /// The class, quoted.
+        found: String,
+        /// Classes that it has.
+        known: String,
+    },
+    /// A model that cannot be trained further with these data or options.
+    #[error("cannot start from the model: {0}")]
+    WarmStart(String),
     /// The bytes of a model are not what they should be.
     #[error("invalid model: {0}")]
     BadModel(String),

@@ -116,6 +116,8 @@ pub struct LabelCoder {
     kind: TargetKind,
     loss: Loss,
     decided: bool,
+    /// No class beside these will do: the model that training starts from has them only.
+    closed: bool,
     meaning: Meaning,
     /// In order of appearance; at most two but for softmax.
     classes: Vec<TargetValue>,
@@ -136,10 +138,21 @@ impl LabelCoder {
             kind,
             loss: chosen,
             decided: loss.is_some(),
+            closed: false,
             meaning: if chosen.is_classification() { Meaning::Classes } else { Meaning::Numbers },
             classes: Vec::new(),
             numbers: HashMap::new(),
         })
+    }
+
+    /// A coder that knows the (sorted) classes of a model with this loss, and takes no others.
+    pub fn continued(kind: TargetKind, loss: Loss, classes: Vec<TargetValue>) -> Result<Self> {
+        let mut coder = Self::new(kind, Some(loss))?;
+        for class in classes {
+            coder.code(class)?;
+        }
+        coder.closed = true;
+        Ok(coder)
     }
 
     /// The loss as it stands: final once a third value was met or the scan has ended.
@@ -179,6 +192,10 @@ impl LabelCoder {
         let key = Key::from(&value);
         if let Some(number) = self.numbers.get(&key) {
             return Ok(Coded::Label(self.label_of(*number)));
+        }
+        if self.closed {
+            let known: Vec<String> = self.classes.iter().take(20).map(TargetValue::quoted).collect();
+            return Err(Error::UnknownClass { found: value.quoted(), known: known.join(", ") });
         }
         let number = self.classes.len();
         let mut coded = None;
@@ -303,6 +320,17 @@ mod tests {
         }
         assert!(hinge.code(TargetValue::Text("c".into())).is_err());
         assert!(LabelCoder::new(TargetKind::Text, Some(Loss::SquaredError)).is_err());
+    }
+
+    #[test]
+    fn a_continued_coder_takes_no_other_class() {
+        let classes = vec![TargetValue::Text("a".into()), TargetValue::Text("b".into())];
+        let mut coder = LabelCoder::continued(TargetKind::Text, Loss::LogLoss, classes).expect("valid");
+        assert_eq!(coder.code(TargetValue::Text("b".into())), Ok(Coded::Label(1.0)));
+        assert!(!coder.is_flipped());
+        assert!(coder.check_complete(1).is_ok());
+        let error = coder.code(TargetValue::Text("c".into())).expect_err("a new class");
+        assert!(error.to_string().contains("\"c\""), "{error}");
     }
 
     #[test]

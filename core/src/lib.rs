@@ -11,6 +11,7 @@
 pub mod blocks;
 pub mod error;
 pub mod exchange;
+pub mod holdout;
 pub mod labels;
 pub mod loss;
 pub mod memory;

@@ -6,7 +6,7 @@
 
 use crate::loss::{Loss, sigmoid};
 use crate::params::Params;
-use crate::trainer::{EpochReport, StopReason};
+use crate::trainer::{EpochReport, Measured, StopReason};
 use crate::tuples::Features;
 use crate::vector::{dot, sparse_dot};
 use crate::{Error, Result};
@@ -40,10 +40,19 @@ pub struct Header {
     pub rows: u64,
     /// Rows left out because of NULL.
     pub rows_skipped: u64,
+    /// Rows held out of training.
+    #[serde(default)]
+    pub rows_held_out: u64,
     /// Feature columns that had one value only (where standardised).
     pub constant_columns: usize,
+    /// The column that says how much a row counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
     /// Each epoch.
     pub history: Vec<EpochReport>,
+    /// The finished weights on all tuples trained on, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     /// Why training ended.
     pub stop: StopReason,
     /// Number of blocks; 0 where the input could not be read in blocks.
@@ -229,12 +238,16 @@ mod tests {
             classes: (0..classes).map(|k| k.to_string()).collect(),
             params: Params::default(),
             rows: 10,
+            rows_held_out: 0,
             rows_skipped: 0,
             constant_columns: 0,
+            weight: None,
+            measured: None,
             history: vec![EpochReport {
                 epoch: 1,
                 rows: 10,
-                loss: 0.1 + 0.2,
+                loss: Some(0.1 + 0.2),
+                eval: None,
                 accuracy: Some(1.0 / 3.0),
                 learning_rate: 0.01,
                 diverged: false,

@@ -146,6 +146,15 @@ pub struct Params {
     pub shuffle: Shuffle,
     /// Rows with NULL.
     pub on_null: OnNull,
+    /// Part of the tuples that are never trained on, but judged after each epoch.
+    #[serde(default)]
+    pub eval_fraction: f64,
+    /// Whether the loss of the finished weights is taken, in one more pass.
+    #[serde(default)]
+    pub final_loss: bool,
+    /// The model whose weights training starts from: its name, or its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_start: Option<String>,
     /// Bytes of a block; `None`: chosen.
     pub block_size: Option<usize>,
     /// Bytes of a buffer; `None`: chosen.
@@ -176,6 +185,9 @@ impl Default for Params {
             fit_intercept: true,
             shuffle: Shuffle::Corgipile,
             on_null: OnNull::Error,
+            eval_fraction: 0.0,
+            final_loss: false,
+            warm_start: None,
             block_size: None,
             buffer_size: None,
             verbose: false,
@@ -184,7 +196,7 @@ impl Default for Params {
 }
 
 /// Every option's name, in the order of `train_sgd`'s arguments.
-pub const OPTIONS: [&str; 22] = [
+pub const OPTIONS: [&str; 25] = [
     "loss",
     "l2_reg",
     "l1_reg",
@@ -203,6 +215,9 @@ pub const OPTIONS: [&str; 22] = [
     "seed",
     "fit_intercept",
     "on_null",
+    "eval_fraction",
+    "final_loss",
+    "warm_start",
     "shuffle",
     "block_size",
     "buffer_size",
@@ -349,6 +364,17 @@ impl Params {
             "seed" => self.seed = integer(name, value, i64::MIN, i64::MAX)?,
             "fit_intercept" => self.fit_intercept = boolean(name, value)?,
             "on_null" => self.on_null = choice(name, value, &[("error", OnNull::Error), ("skip", OnNull::Skip)])?,
+            "eval_fraction" => self.eval_fraction = number(name, value, 0.0, 0.9, "a number from 0 to 0.9")?,
+            "final_loss" => self.final_loss = boolean(name, value)?,
+            "warm_start" => {
+                let text = match value {
+                    Value::String(text) => Some(text.clone()),
+                    Value::Number(id) => Some(id.to_string()),
+                    _ => None,
+                };
+                let text = text.filter(|text| !text.is_empty());
+                self.warm_start = Some(text.ok_or_else(|| bad(name, value, "the name or the id of a model"))?);
+            }
             "shuffle" => self.shuffle = choice(name, value, &Shuffle::ALL.map(|s| (s.name(), s)))?,
             "block_size" | "buffer_size" => {
                 let text = value.as_str().ok_or_else(|| {

@@ -15,8 +15,10 @@ pub enum Stream {
     Tuples = 2,
 }
 
-/// Mixes one word into a hash (the finaliser of SplitMix64, Steele et al. 2014).
-fn mix(state: u64, word: u64) -> u64 {
+/// Mixes one word into a hash (the finaliser of SplitMix64, Steele et al. 2014). What it gives never
+/// changes: which rows are held out depends on it.
+#[inline(always)]
+pub fn mix(state: u64, word: u64) -> u64 {
     let mut z = state.wrapping_add(word).wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -82,6 +84,12 @@ mod tests {
         assert_eq!(block_order(1, 0, 8), PINNED);
     }
     const PINNED: [u32; 8] = [7, 6, 2, 5, 3, 1, 0, 4];
+
+    #[test]
+    fn mixing_is_pinned() {
+        assert_eq!(mix(mix(0, 1), 2), MIXED);
+    }
+    const MIXED: u64 = 13_608_149_317_741_381_227;
 
     #[test]
     fn positions_are_uniform() {

@@ -28,23 +28,25 @@ fn zeros<T: Clone + Default>(n: usize) -> Result<Vec<T>> {
 }
 
 impl Scaling {
-    /// Learns from a buffer. `features`: scale the features; `numbers`: scale the labels, which are
+    /// Learns from a buffer, tuples counting by their weights. `features`: scale the features; `numbers`: scale the labels, which are
     /// numbers; `centre`: means are subtracted, which needs an intercept to make up for it.
     pub fn learn(tuples: &TupleBuffer, features: bool, numbers: bool, centre: bool) -> Result<Self> {
         let mut scaling = Self::default();
+        let weight = |row: usize| f64::from(tuples.weight(row));
+        let n = (0..tuples.len()).map(weight).sum::<f64>();
+        let n = if n > 0.0 { n } else { 1.0 };
         if let (true, Some(matrix), Density::Dense(dims)) = (features, tuples.matrix(), tuples.density()) {
-            let n = tuples.len().max(1) as f64;
             let mut sums: Vec<f64> = zeros(dims)?;
-            for row in matrix.rows() {
+            for (i, row) in matrix.rows().into_iter().enumerate() {
                 for (sum, x) in sums.iter_mut().zip(row) {
-                    *sum += f64::from(*x);
+                    *sum += weight(i) * f64::from(*x);
                 }
             }
             let means: Vec<f64> = sums.iter().map(|sum| if centre { sum / n } else { 0.0 }).collect();
             sums.fill(0.0);
-            for row in matrix.rows() {
+            for (i, row) in matrix.rows().into_iter().enumerate() {
                 for ((sum, x), mean) in sums.iter_mut().zip(row).zip(&means) {
-                    *sum += (f64::from(*x) - mean).powi(2);
+                    *sum += weight(i) * (f64::from(*x) - mean).powi(2);
                 }
             }
             scaling.inverse = zeros(dims)?;
@@ -64,10 +66,9 @@ impl Scaling {
             }
         }
         if numbers {
-            let n = tuples.len().max(1) as f64;
-            let labels = || tuples.labels().iter().map(|y| f64::from(*y));
-            let mean = if centre { labels().sum::<f64>() / n } else { 0.0 };
-            let deviation = (labels().map(|y| (y - mean).powi(2)).sum::<f64>() / n).sqrt();
+            let labels = || tuples.labels().iter().enumerate().map(|(i, y)| (weight(i), f64::from(*y)));
+            let mean = if centre { labels().map(|(w, y)| w * y).sum::<f64>() / n } else { 0.0 };
+            let deviation = (labels().map(|(w, y)| w * (y - mean).powi(2)).sum::<f64>() / n).sqrt();
             scaling.target = Some((mean, if deviation > 0.0 { deviation } else { 1.0 }));
         }
         Ok(scaling)
@@ -104,6 +105,21 @@ impl Scaling {
                 }
             }
         });
+    }
+
+    /// Weights in the user's units as they are over scaled tuples: the inverse of [`Self::unscale`].
+    pub fn scale(&self, rows: &mut Rows) {
+        let (target_mean, unit) = self.target.unwrap_or((0.0, 1.0));
+        for (k, intercept) in rows.intercepts.iter_mut().enumerate() {
+            let row = &mut rows.weights[k * rows.features..(k + 1) * rows.features];
+            let mut shift = 0f64;
+            for (j, w) in row.iter_mut().enumerate() {
+                let own = f64::from(*w) / unit;
+                shift += own * f64::from(self.mean.get(j).copied().unwrap_or(0.0));
+                *w = (own / f64::from(self.inverse.get(j).copied().unwrap_or(1.0))) as f32;
+            }
+            *intercept = ((f64::from(*intercept) - target_mean) / unit + shift) as f32;
+        }
     }
 
     /// Finished weights in the user's units.
@@ -148,6 +164,11 @@ mod tests {
                 let expected = f64::from(dot(&w, scaled) + b) * unit + mean;
                 let found = f64::from(dot(&folded.weights, x) + folded.intercepts[0]);
                 prop_assert!((expected - found).abs() < 1e-3 * (1.0 + expected.abs() + unit), "{expected} {found}");
+            }
+            // And back again: what a warm start does.
+            scaling.scale(&mut folded);
+            for (a, b) in w.iter().chain([&b]).zip(folded.weights.iter().chain(&folded.intercepts)) {
+                prop_assert!((a - b).abs() < 2e-2 * (1.0 + a.abs()), "{a} {b}");
             }
         }
     }

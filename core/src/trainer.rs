@@ -9,6 +9,7 @@
 //! later it came (polynomial-decay averaging, Shamir and Zhang 2013): the noise of single steps goes
 //! away without a small rate. Adding the vector every few dozen tuples costs next to nothing.
 
+use crate::holdout::Holdout;
 use crate::loss::{
     EpsilonInsensitive, Hinge, Huber, LogLoss, Loss, ModifiedHuber, Objective, Point, Softmax, SquaredError,
     SquaredHinge,
@@ -43,17 +44,31 @@ pub struct EpochReport {
     pub epoch: u32,
     /// Tuples trained on.
     pub rows: u64,
-    /// Progressive loss: the mean of each tuple's loss just before its own step, penalty excluded, in
-    /// the user's units.
-    pub loss: f64,
+    /// Progressive loss: the (weighted) mean of each tuple's loss just before its own step, penalty
+    /// excluded, in the user's units; `None` if training diverged with the last tuples of the epoch.
+    pub loss: Option<f64>,
     /// Progressive accuracy: part of the tuples on the right side just before their step;
     /// `None` for regression.
     pub accuracy: Option<f64>,
+    /// Of the weights as they are after the epoch, on the tuples held out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval: Option<Measured>,
     /// The rate of the epoch.
     pub learning_rate: f64,
     /// Whether training diverged here and went on from the epoch before with half the rate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub diverged: bool,
+}
+
+/// How well weights do on tuples that are not trained on meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Tuples looked at.
+    pub rows: u64,
+    /// Mean loss, penalty excluded, in the user's units.
+    pub loss: f64,
+    /// Part of the tuples on the right side; `None` for regression.
+    pub accuracy: Option<f64>,
 }
 
 /// Why training ended.
@@ -74,11 +89,37 @@ struct LossSum {
     factors: f64,
     logs: f64,
     right: u64,
+    sums: Sums,
 }
 
 impl Default for LossSum {
     fn default() -> Self {
-        Self { plain: 0.0, factors: 1.0, logs: 0.0, right: 0 }
+        Self { plain: 0.0, factors: 1.0, logs: 0.0, right: 0, sums: Sums::default() }
+    }
+}
+
+/// Weighted sums over tuples.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    loss: f64,
+    right: f64,
+    weight: f64,
+}
+
+impl Sums {
+    fn add(&mut self, other: Sums) {
+        self.loss += other.loss;
+        self.right += other.right;
+        self.weight += other.weight;
+    }
+
+    /// Mean loss; `None` for no tuples.
+    fn mean(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.loss / self.weight)
+    }
+
+    fn accuracy(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.right / self.weight)
     }
 }
 
@@ -94,9 +135,14 @@ impl LossSum {
     }
 
     #[inline(always)]
-    fn add_weighted(&mut self, point: Point, weight: f32) {
-        self.plain += f64::from(weight) * (f64::from(point.plain) + f64::from(point.factor).ln());
-        self.right += u64::from(point.right);
+    fn add_weighted(&mut self, point: Point, weight: f32, class_weight: f32) {
+        let weight = f64::from(weight);
+        let loss = f64::from(point.plain) + f64::from(point.factor).ln();
+        self.sums.add(Sums {
+            loss: weight * f64::from(class_weight) * loss,
+            right: weight * f64::from(u8::from(point.right)),
+            weight,
+        });
     }
 
     #[cold]
@@ -105,8 +151,13 @@ impl LossSum {
         self.factors = 1.0;
     }
 
-    fn total(&self) -> f64 {
-        self.plain + self.logs + self.factors.ln()
+    /// The sums of a piece of `tuples`.
+    fn total(&self, tuples: usize, weighted: bool) -> Sums {
+        if weighted {
+            return self.sums;
+        }
+        let loss = self.plain + self.logs + self.factors.ln();
+        Sums { loss, right: self.right as f64, weight: tuples as f64 }
     }
 }
 
@@ -156,6 +207,13 @@ pub struct Trainer {
     scaling: Option<Scaling>,
     /// How much a tuple of each class counts, by class number; empty: all the same.
     class_weights: Vec<f32>,
+    /// Mean weight of a tuple, by which weights are divided: in the first buffer, then in an epoch.
+    mean_weight: f64,
+    /// Weights to start from, in the user's units.
+    initial: Option<Rows>,
+    holdout: Option<Holdout>,
+    /// Whether the weights are the finished ones: no step may follow.
+    complete: bool,
     weights: Weights,
     average: Average,
     averaged: u64,
@@ -169,8 +227,7 @@ pub struct Trainer {
     epoch: u32,
     step: u64,
     rows: u64,
-    loss_sum: f64,
-    right: u64,
+    sums: Sums,
     best: f64,
     stale: u32,
     scores: Vec<f32>,
@@ -178,7 +235,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// A trainer with weights of zero; weights and what belongs to them may take `memory_limit` bytes.
+    /// A trainer with weights of zero; weights and what belongs to them may take `memory_limit` bytes,
+    /// half of it where tuples are held out, which may take the other half.
     pub fn new(params: Params, loss: Loss, density: Density, memory_limit: usize) -> Self {
         let optimizer = params.optimizer;
         let l1 = params.l1_reg > 0.0;
@@ -193,6 +251,10 @@ impl Trainer {
             memory_limit,
             scaling: None,
             class_weights: Vec::new(),
+            mean_weight: 1.0,
+            initial: None,
+            holdout: None,
+            complete: false,
             weights: Weights::new(density, optimizer, l1),
             average: Average::default(),
             averaged: 0,
@@ -205,8 +267,7 @@ impl Trainer {
             epoch: 0,
             step: 0,
             rows: 0,
-            loss_sum: 0.0,
-            right: 0,
+            sums: Sums::default(),
             best: f64::INFINITY,
             stale: 0,
             scores: Vec::new(),
@@ -224,6 +285,9 @@ impl Trainer {
         let scaling = match self.scaling.take() {
             Some(scaling) => scaling,
             None => {
+                let trained_on = (0..tuples.len()).map(|row| f64::from(tuples.weight(row))).filter(|w| *w > 0.0);
+                let (count, sum) = trained_on.fold((0.0, 0.0), |(n, sum), w| (n + 1.0, sum + w));
+                self.mean_weight = if sum > 0.0 { sum / count } else { 1.0 };
                 if matches!(self.params.class_weight, Some(ClassWeight::Balanced(_))) {
                     self.class_weights = self.balance(tuples);
                 }
@@ -233,7 +297,17 @@ impl Trainer {
         };
         scaling.apply(tuples);
         self.scaling = Some(scaling);
+        if self.params.eval_fraction > 0.0 && self.epoch == 0 {
+            let (density, limit) = (self.density, self.memory_limit / 2);
+            self.holdout.get_or_insert_with(|| Holdout::new(density, limit)).take_from(tuples)?;
+        }
         Ok(())
+    }
+
+    /// Sets the weights to start from, in the user's units, one row an output in the order of the
+    /// class numbers.
+    pub fn start_from(&mut self, rows: Rows) {
+        self.initial = Some(rows);
     }
 
     /// Sets how much the tuples of each class count, by class number; 'balanced' is found by
@@ -249,16 +323,17 @@ impl Trainer {
 
     /// n / (classes · n of the class) for the classes in a buffer; 1 for others.
     fn balance(&self, tuples: &TupleBuffer) -> Vec<f32> {
-        let mut counts: Vec<u64> = Vec::new();
-        for label in tuples.labels() {
+        let mut counts: Vec<f64> = Vec::new();
+        for (row, label) in tuples.labels().iter().enumerate() {
             let class = self.class_number(*label);
             if class >= counts.len() {
-                counts.resize(class + 1, 0);
+                counts.resize(class + 1, 0.0);
             }
-            counts[class] += 1;
+            counts[class] += f64::from(tuples.weight(row));
         }
-        let classes = counts.iter().filter(|n| **n > 0).count() as f64;
-        let weight = |n: &u64| if *n > 0 { (tuples.len() as f64 / (classes * *n as f64)) as f32 } else { 1.0 };
+        let classes = counts.iter().filter(|n| **n > 0.0).count() as f64;
+        let all: f64 = counts.iter().sum();
+        let weight = |n: &f64| if *n > 0.0 { (all / (classes * n)) as f32 } else { 1.0 };
         counts.iter().map(weight).collect()
     }
 
@@ -268,14 +343,14 @@ impl Trainer {
         if features <= features_before && outputs <= outputs_before && outputs_before > 0 {
             return Ok(());
         }
-        self.weights.grow(features, outputs)?;
-        if self.bytes() > self.memory_limit {
-            return Err(Error::MemoryLimit {
-                what: format!("the weights of {} features and {outputs} outputs", self.weights.features()),
-                needed: self.bytes(),
-                limit: self.memory_limit,
-            });
+        let limit = if self.params.eval_fraction > 0.0 { self.memory_limit / 2 } else { self.memory_limit };
+        let features_then = features.max(features_before);
+        let needed = self.weights.bytes_for(features_then, outputs.max(outputs_before));
+        if needed > limit {
+            let what = format!("the weights of {features_then} features and {outputs} outputs");
+            return Err(Error::MemoryLimit { what, needed, limit });
         }
+        self.weights.grow(features, outputs)?;
         self.scores.resize(outputs, 0.0);
         // Places may have moved: an average or a checkpoint of another layout is of no use.
         if let Some(checkpoint) = &mut self.checkpoint {
@@ -294,14 +369,22 @@ impl Trainer {
     /// it says no, the result is [`Error::Stopped`].
     pub fn train(&mut self, tuples: &TupleBuffer, classes: usize, mut go_on: impl FnMut() -> bool) -> Result<()> {
         self.grow(tuples.max_features(), classes)?;
-        if self.rate.is_none() && !tuples.is_empty() {
+        if let Some(mut rows) = self.initial.take() {
+            self.grow(rows.features, rows.intercepts.len())?;
+            if let Some(scaling) = &self.scaling {
+                scaling.scale(&mut rows);
+            }
+            self.weights.set(&rows);
+            self.checkpoint = Some(Box::new(self.weights.clone()));
+        }
+        if self.rate.is_none() && !tuples.order().is_empty() {
             self.rate = Some(self.find_rate(tuples, classes, &mut go_on)?);
         }
         let values = (tuples.stored_values() / tuples.len().max(1)).max(1) * self.weights.outputs();
         self.average_every = AVERAGE_EVERY.max(4 * self.weights.features() * self.weights.outputs() / values);
         self.run(tuples, tuples.order(), true, &mut go_on)?;
         self.rows += tuples.order().len() as u64;
-        if self.loss_sum.is_finite() && self.weights.is_finite() {
+        if self.sums.loss.is_finite() && self.weights.is_finite() {
             return Ok(());
         }
         self.go_back()
@@ -309,7 +392,7 @@ impl Trainer {
 
     /// After a divergence: once, back to the weights of the epoch before, with half the rate.
     fn go_back(&mut self) -> Result<()> {
-        let what = if self.loss_sum.is_finite() { "weights" } else { "loss" };
+        let what = if self.sums.loss.is_finite() { "weights" } else { "loss" };
         if self.diverged_before {
             return Err(Error::Diverged { epoch: self.epoch + 1, what, learning_rate: self.rate_now() });
         }
@@ -324,7 +407,8 @@ impl Trainer {
         self.weights.grow(features, outputs)?;
         self.average = Average::default();
         self.averaged = 0;
-        self.loss_sum = 0.0;
+        // What was summed up with weights that are gone does not count.
+        self.sums = Sums::default();
         Ok(())
     }
 
@@ -336,7 +420,7 @@ impl Trainer {
         // At least a handful of tuples a class: fewer say nothing about the rate.
         let outputs = self.weights.outputs().max(1);
         let most = SAMPLE_TUPLES.min((SAMPLE_VALUES / values / outputs).max(20 * outputs).max(200));
-        let sample = &tuples.order()[..tuples.len().min(most)];
+        let sample = &tuples.order()[..tuples.order().len().min(most)];
         // A handful of tuples are judged on themselves.
         let (train, judge) = if sample.len() >= 20 { sample.split_at(sample.len() / 2) } else { (sample, sample) };
         let square = |row: &u32| match tuples.features(*row as usize) {
@@ -353,14 +437,16 @@ impl Trainer {
             let mut probe = Trainer::new(params, self.loss, self.density, self.memory_limit);
             probe.scaling = self.scaling.clone();
             probe.class_weights = self.class_weights.clone();
+            probe.mean_weight = self.mean_weight;
             probe.grow(tuples.max_features(), classes)?;
+            probe.weights.clone_from(&self.weights);
             probe.average_every = AVERAGE_EVERY;
             probe.run(tuples, train, true, go_on)?;
             probe.snapshot()?;
-            probe.weights = probe.weights.with_average(&probe.average)?;
-            probe.loss_sum = 0.0;
+            probe.weights.exchange(&mut probe.average);
+            probe.sums = Sums::default();
             probe.run(tuples, judge, false, go_on)?;
-            let loss = probe.loss_sum / judge.len().max(1) as f64;
+            let loss = probe.sums.mean().unwrap_or(f64::INFINITY);
             Ok(if loss.is_finite() { loss } else { f64::INFINITY })
         };
         let mut best = judge_rate(rate)?;
@@ -435,6 +521,8 @@ impl Trainer {
         let penalty = self.penalty();
         let lazy = learn && self.density == Density::Sparse && (penalty.l1 > 0.0 || (R::ADAPTIVE && penalty.l2 > 0.0));
         let outputs = self.weights.outputs();
+        let weighted = tuples.is_weighted() || !self.class_weights.is_empty();
+        let unit_weight = (1.0 / self.mean_weight) as f32;
         // Whole batches between two questions.
         let stride = TUPLES_PER_QUESTION.next_multiple_of(batch);
         let mut one = [0f32; 1];
@@ -468,12 +556,14 @@ impl Trainer {
                         self.weights.scores::<false>(x, target);
                     }
                     let point = loss.eval(y, target);
-                    if self.class_weights.is_empty() {
-                        sum.add(point);
+                    if weighted {
+                        let weight = tuples.weight(row);
+                        let class_weight = self.class_weights.get(self.class_number(y)).copied().unwrap_or(1.0);
+                        sum.add_weighted(point, weight, class_weight);
+                        let factor = weight * unit_weight * class_weight;
+                        target.iter_mut().for_each(|slope| *slope *= factor);
                     } else {
-                        let weight = self.class_weights.get(self.class_number(y)).copied().unwrap_or(1.0);
-                        sum.add_weighted(point, weight);
-                        target.iter_mut().for_each(|slope| *slope *= weight);
+                        sum.add(point);
                     }
                     if learn && batch == 1 {
                         if L::SINGLE {
@@ -499,8 +589,7 @@ impl Trainer {
                     }
                 }
             }
-            self.loss_sum += sum.total();
-            self.right += sum.right;
+            self.sums.add(sum.total(piece.len(), weighted));
         }
         Ok(())
     }
@@ -563,38 +652,100 @@ impl Trainer {
         self.weights.average_into(&mut self.average, part as f32)
     }
 
-    /// Ends the epoch; the second value says whether `tolerance` ends training.
-    pub fn end_epoch(&mut self) -> Result<(EpochReport, bool)> {
-        if self.params.average {
-            self.snapshot()?;
-        }
-        let rows = self.rows.max(1) as f64;
+    /// The unit of the loss: what a loss of 1 over scaled targets is in the user's units.
+    fn loss_unit(&self) -> f64 {
         let unit = self.scaling.as_ref().map_or(1.0, Scaling::target_unit);
-        let unit = match self.loss {
+        match self.loss {
             Loss::SquaredError | Loss::Huber => unit * unit,
             Loss::EpsilonInsensitive => unit,
             _ => 1.0,
+        }
+    }
+
+    /// Takes what was summed up since: mean loss and accuracy.
+    fn take_means(&mut self) -> (Option<f64>, Option<f64>) {
+        let sums = std::mem::take(&mut self.sums);
+        let accuracy = if self.loss.is_classification() { sums.accuracy() } else { None };
+        (sums.mean().map(|loss| loss * self.loss_unit()), accuracy)
+    }
+
+    /// Judges the weights as they are on the tuples held out.
+    fn evaluate(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Measured>> {
+        let Some(holdout) = self.holdout.take().filter(|holdout| !holdout.tuples().is_empty()) else {
+            return Ok(None);
         };
+        self.settle();
+        if self.averaged > 0 {
+            self.weights.exchange(&mut self.average);
+        }
+        let tuples = holdout.tuples();
+        let outcome = self.run(tuples, tuples.order(), false, go_on);
+        if self.averaged > 0 {
+            self.weights.exchange(&mut self.average);
+        }
+        let rows = tuples.len() as u64;
+        self.holdout = Some(holdout);
+        outcome?;
+        let (loss, accuracy) = self.take_means();
+        Ok(loss.map(|loss| Measured { rows, loss, accuracy }))
+    }
+
+    /// Ends the epoch; the second value says whether `tolerance` ends training.
+    pub fn end_epoch(&mut self, mut go_on: impl FnMut() -> bool) -> Result<(EpochReport, bool)> {
+        if self.params.average {
+            self.snapshot()?;
+        }
+        if self.sums.weight > 0.0 && self.rows > 0 && !self.diverged {
+            self.mean_weight = self.sums.weight / self.rows as f64;
+        }
+        let (loss, accuracy) = self.take_means();
+        let eval = self.evaluate(&mut go_on)?;
         let report = EpochReport {
             epoch: self.epoch + 1,
             rows: self.rows,
-            loss: self.loss_sum / rows * unit,
-            accuracy: self.loss.is_classification().then(|| self.right as f64 / rows),
+            loss,
+            accuracy,
+            eval,
             learning_rate: self.rate_now(),
             diverged: self.diverged,
         };
+        // Tuples held out say better than the progressive loss whether there is more to gain.
+        let watched = eval.map(|eval| eval.loss).or(loss).unwrap_or(f64::INFINITY);
         let needed = self.best - self.params.tolerance * self.best.abs();
-        self.stale = if self.best.is_finite() && report.loss > needed { self.stale + 1 } else { 0 };
+        self.stale = if self.best.is_finite() && watched > needed { self.stale + 1 } else { 0 };
         if !self.diverged {
-            self.best = self.best.min(report.loss);
+            self.best = self.best.min(watched);
         }
         self.checkpoint = Some(Box::new(self.weights.clone()));
         self.epoch += 1;
         self.rows = 0;
-        self.loss_sum = 0.0;
-        self.right = 0;
         self.diverged = false;
         Ok((report, self.params.tolerance > 0.0 && self.stale >= PATIENCE))
+    }
+
+    /// Ends the training: the weights become the finished ones.
+    fn complete(&mut self) -> Result<()> {
+        if !std::mem::replace(&mut self.complete, true) {
+            self.settle();
+            if self.averaged > 0 {
+                self.weights.exchange(&mut self.average);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a prepared buffer to the measurement of the finished weights; no training may follow.
+    pub fn measure(&mut self, tuples: &TupleBuffer, mut go_on: impl FnMut() -> bool) -> Result<()> {
+        self.complete()?;
+        self.rows += tuples.order().len() as u64;
+        self.run(tuples, tuples.order(), false, &mut go_on)
+    }
+
+    /// The result of [`Self::measure`] over all its buffers; `None` for no tuples.
+    pub fn measured(&mut self) -> Option<Measured> {
+        let rows = std::mem::take(&mut self.rows);
+        let (loss, accuracy) = self.take_means();
+        loss.map(|loss| Measured { rows, loss, accuracy })
     }
 
     /// The loss trained with.
@@ -620,15 +771,13 @@ impl Trainer {
     /// Bytes of the weights, the copy to go back to, and what is made of them.
     pub fn bytes(&self) -> usize {
         let (features, outputs, _) = self.weights.layout();
-        // Beside them: the average, and at the end the finished weights and the model's bytes.
-        self.weights.bytes() * 2 + features * outputs * 4 * 3
+        self.weights.bytes_for(features, outputs)
     }
 
     /// The finished weights in the user's units; negated if the classes were coded the other way round.
     pub fn finish(&mut self, flipped: bool) -> Result<Rows> {
-        self.settle();
-        let mut rows =
-            if self.averaged > 0 { self.weights.with_average(&self.average)?.rows()? } else { self.weights.rows()? };
+        self.complete()?;
+        let mut rows = self.weights.rows()?;
         if let Some(scaling) = &self.scaling {
             scaling.unscale(&mut rows);
         }
@@ -642,35 +791,54 @@ impl Trainer {
     }
 }
 
-/// Runs whole trainings over tuples that are all in memory, with a full shuffle before every epoch:
-/// what the plain aggregate (one model per group) does. The tuples are scaled in place.
+/// A finished training.
+#[derive(Debug)]
+pub struct Trained {
+    /// Its trainer, which has the weights.
+    pub trainer: Trainer,
+    /// Each epoch.
+    pub history: Vec<EpochReport>,
+    /// Why it ended.
+    pub stop: StopReason,
+    /// The finished weights on all tuples trained on, if `final_loss` asked for it.
+    pub measured: Option<Measured>,
+}
+
+/// Runs a whole training over tuples that are all in memory, with a full shuffle before every epoch:
+/// what the plain aggregate (one model per group) does. The tuples are scaled in place. `trainer` is
+/// new, set up by the caller.
 pub fn train_in_memory(
-    params: &Params,
-    loss: Loss,
+    mut trainer: Trainer,
     tuples: &mut TupleBuffer,
     classes: usize,
-    class_weights: Vec<f32>,
-    memory_limit: usize,
     mut go_on: impl FnMut() -> bool,
-) -> Result<(Trainer, Vec<EpochReport>, StopReason)> {
+) -> Result<Trained> {
     let started = std::time::Instant::now();
-    let mut trainer = Trainer::new(params.clone(), loss, tuples.density(), memory_limit);
-    trainer.set_class_weights(class_weights);
+    let params = trainer.params.clone();
     trainer.prepare(tuples)?;
     let mut history = Vec::new();
+    let mut stop = StopReason::MaxEpochs;
     for epoch in 0..params.max_epochs {
         tuples.arrange(params.shuffle.tuples(), params.seed, epoch, 0)?;
         trainer.train(tuples, classes, &mut go_on)?;
-        let (report, converged) = trainer.end_epoch()?;
+        let (report, converged) = trainer.end_epoch(&mut go_on)?;
         history.push(report);
         if converged {
-            return Ok((trainer, history, StopReason::Tolerance));
+            stop = StopReason::Tolerance;
+            break;
         }
         if params.max_seconds > 0.0 && started.elapsed().as_secs_f64() >= params.max_seconds {
-            return Ok((trainer, history, StopReason::MaxSeconds));
+            stop = StopReason::MaxSeconds;
+            break;
         }
     }
-    Ok((trainer, history, StopReason::MaxEpochs))
+    let measured = if params.final_loss {
+        trainer.measure(tuples, &mut go_on)?;
+        trainer.measured()
+    } else {
+        None
+    };
+    Ok(Trained { trainer, history, stop, measured })
 }
 
 #[cfg(test)]
@@ -712,9 +880,149 @@ mod tests {
     }
 
     fn train(params: &Params, loss: Loss, tuples: &mut TupleBuffer, classes: usize) -> (Rows, Vec<EpochReport>) {
-        let (mut trainer, history, _) =
-            train_in_memory(params, loss, tuples, classes, vec![], MEMORY, || true).expect("trains");
+        let Trained { mut trainer, history, .. } = trained(params, loss, tuples, classes).expect("trains");
         (trainer.finish(false).expect("finishes"), history)
+    }
+
+    fn trained(params: &Params, loss: Loss, tuples: &mut TupleBuffer, classes: usize) -> Result<Trained> {
+        train_in_memory(Trainer::new(params.clone(), loss, tuples.density(), MEMORY), tuples, classes, || true)
+    }
+
+    /// Tuples of three features, of which the classes overlap, one in three counting `weight`.
+    fn overlapping(weight: f32, twice: bool) -> TupleBuffer {
+        let mut tuples = TupleBuffer::new(Density::Dense(3), usize::MAX).with_weights();
+        let mut rng = generator(5, Stream::Tuples, 0, 0);
+        for i in 0..3000 {
+            let y = if rng.random::<f32>() < 0.4 { 1.0 } else { -1.0 };
+            let x: Vec<f32> = (0..3).map(|j| rng.random::<f32>() * 2.0 - 1.0 + 0.3 * y * j as f32).collect();
+            let heavy = i % 3 == 0;
+            tuples.push_weighted(y, Features::Dense(&x), if heavy { weight } else { 1.0 }).expect("fits");
+            if heavy && twice {
+                tuples.push_weighted(y, Features::Dense(&x), 1.0).expect("fits");
+            }
+        }
+        tuples
+    }
+
+    /// The minimum of Σ weight·ln(1 + e^(−y(w·x + b)))/Σ weight + λ/2·‖w‖², by plain gradient descent in f64.
+    fn batch_optimum(tuples: &TupleBuffer, l2: f64) -> [f64; 4] {
+        let mut w = [0f64; 4];
+        for _ in 0..4000 {
+            let (mut gradient, mut sum) = ([0f64; 4], 0.0);
+            for i in 0..tuples.len() {
+                let Features::Dense(x) = tuples.features(i) else { unreachable!("dense") };
+                let x = [f64::from(x[0]), f64::from(x[1]), f64::from(x[2]), 1.0];
+                let (y, weight) = (f64::from(tuples.label(i)), f64::from(tuples.weight(i)));
+                let score: f64 = w.iter().zip(&x).map(|(w, x)| w * x).sum();
+                let slope = -y * weight / (1.0 + (y * score).exp());
+                gradient.iter_mut().zip(&x).for_each(|(g, x)| *g += slope * x);
+                sum += weight;
+            }
+            for (j, (w, g)) in w.iter_mut().zip(&gradient).enumerate() {
+                *w -= 1.0 * (g / sum + if j < 3 { l2 * *w } else { 0.0 });
+            }
+        }
+        w
+    }
+
+    #[test]
+    fn the_optimum_of_a_batch_solver_is_reached() {
+        for weight in [1.0, 4.0] {
+            for optimizer in Optimizer::ALL {
+                let expected = batch_optimum(&overlapping(weight, false), 0.05);
+                let params = Params {
+                    l2_reg: Some(0.05),
+                    standardize: false,
+                    tolerance: 0.0,
+                    max_epochs: 60,
+                    decay: 0.9,
+                    optimizer,
+                    ..Params::default()
+                };
+                let (rows, _) = train(&params, Loss::LogLoss, &mut overlapping(weight, false), 2);
+                for (found, expected) in rows.weights.iter().chain(&rows.intercepts).zip(&expected) {
+                    assert!((f64::from(*found) - expected).abs() < 0.02, "{optimizer:?}: {rows:?}, {expected:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_weight_of_two_is_the_tuple_twice_and_none_is_absence() {
+        let twice = batch_optimum(&overlapping(1.0, true), 0.01);
+        let weighted = batch_optimum(&overlapping(2.0, false), 0.01);
+        assert!(twice.iter().zip(&weighted).all(|(a, b)| (a - b).abs() < 1e-9));
+        // Also through the scaling, which is weighted alike.
+        let params = Params { l2_reg: Some(0.01), tolerance: 0.0, max_epochs: 40, decay: 0.9, ..Params::default() };
+        let (a, a_history) = train(&params, Loss::LogLoss, &mut overlapping(1.0, true), 2);
+        let (b, b_history) = train(&params, Loss::LogLoss, &mut overlapping(2.0, false), 2);
+        for (a, b) in a.weights.iter().chain(&a.intercepts).zip(b.weights.iter().chain(&b.intercepts)) {
+            assert!((a - b).abs() < 0.02, "{a} {b}");
+        }
+        let last = |history: &[EpochReport]| history.last().and_then(|r| r.loss).expect("a loss");
+        assert!((last(&a_history) - last(&b_history)).abs() < 1e-3);
+    }
+
+    #[test]
+    fn held_out_tuples_are_judged_and_never_trained_on() {
+        // Half of the tuples say the opposite; held out, they change nothing but the evaluation.
+        let mut both = TupleBuffer::new(Density::Dense(3), usize::MAX).with_weights();
+        let mut kept = TupleBuffer::new(Density::Dense(3), usize::MAX).with_weights();
+        let clouds = clouds(2000, 3, 0.5, 2, false);
+        for i in 0..clouds.len() {
+            both.push_weighted(clouds.label(i), clouds.features(i), 1.0).expect("fits");
+            kept.push_weighted(clouds.label(i), clouds.features(i), 1.0).expect("fits");
+        }
+        for i in 0..clouds.len() {
+            both.push_weighted(-clouds.label(i), clouds.features(i), -1.0).expect("fits");
+        }
+        let params = Params { eval_fraction: 0.5, tolerance: 0.0, final_loss: true, ..Params::default() };
+        let all = trained(&params, Loss::LogLoss, &mut both, 2).expect("trains");
+        let none = trained(&params, Loss::LogLoss, &mut kept, 2).expect("trains");
+        let (mut a, mut b) = (all.trainer, none.trainer);
+        assert_eq!(a.finish(false).expect("finishes"), b.finish(false).expect("finishes"));
+        let eval = all.history.last().and_then(|r| r.eval).expect("judged");
+        let own = all.measured.expect("measured");
+        assert_eq!((eval.rows, own.rows), (2000, 2000));
+        let (held, own_accuracy) = (eval.accuracy.expect("classes"), own.accuracy.expect("classes"));
+        assert!((held + own_accuracy - 1.0).abs() < 1e-9 && own_accuracy > 0.8, "{held} {own_accuracy}");
+        assert!(none.history.iter().all(|r| r.eval.is_none()));
+    }
+
+    #[test]
+    fn the_final_loss_is_that_of_the_finished_weights() {
+        for loss in [Loss::LogLoss, Loss::SquaredError] {
+            let params = Params { final_loss: true, max_epochs: 5, ..Params::default() };
+            let plain = overlapping(1.0, false);
+            let mut done = trained(&params, loss, &mut overlapping(1.0, false), 2).expect("trains");
+            let rows = done.trainer.finish(false).expect("finishes");
+            let mut sum = 0.0;
+            for i in 0..plain.len() {
+                let Features::Dense(x) = plain.features(i) else { unreachable!("dense") };
+                let score = f64::from(dot(&rows.weights, x) + rows.intercepts[0]);
+                let y = f64::from(plain.label(i));
+                sum += if loss == Loss::LogLoss { (-y * score).exp().ln_1p() } else { 0.5 * (score - y).powi(2) };
+            }
+            let measured = done.measured.expect("measured");
+            assert!((measured.loss - sum / plain.len() as f64).abs() < 1e-5, "{measured:?}");
+            assert_eq!(measured.rows, 3000);
+        }
+    }
+
+    #[test]
+    fn training_goes_on_from_weights_in_the_users_units() {
+        for optimizer in Optimizer::ALL {
+            let params = Params { optimizer, max_epochs: 20, tolerance: 0.0, ..Params::default() };
+            let (rows, history) = train(&params, Loss::LogLoss, &mut overlapping(1.0, false), 2);
+            let once = Params { max_epochs: 1, average: false, ..params };
+            let mut tuples = overlapping(1.0, false);
+            let mut trainer = Trainer::new(once, Loss::LogLoss, tuples.density(), MEMORY);
+            trainer.start_from(rows);
+            let warm = train_in_memory(trainer, &mut tuples, 2, || true).expect("trains").history;
+            let (warm, cold) = (warm[0].loss.expect("a loss"), history[0].loss.expect("a loss"));
+            let last = history[19].loss.expect("a loss");
+            assert!(warm < last + 0.005 && warm < cold, "{optimizer:?}: {warm}, cold {cold}, last {last}");
+        }
     }
 
     #[test]
@@ -852,14 +1160,14 @@ mod tests {
         // A rate far beyond stable: after one retry at half of it, an error that names the epoch.
         let mut tuples = line(500, 1.0);
         let params = Params { learning_rate: Some(1e3), standardize: false, ..Params::default() };
-        let error = train_in_memory(&params, Loss::SquaredError, &mut tuples, 0, vec![], MEMORY, || true)
-            .expect_err("diverges");
+        let error = trained(&params, Loss::SquaredError, &mut tuples, 0).expect_err("diverges");
         assert!(matches!(error, Error::Diverged { epoch: 1, .. } | Error::Diverged { epoch: 2, .. }), "{error}");
         // A rate just beyond: the half is stable, and the history says what happened.
         let mut tuples = clouds(3000, 4, 0.2, 2, false);
         let params = Params { learning_rate: Some(0.62), average: false, ..Params::default() };
         let (_, history) = train(&params, Loss::SquaredError, &mut tuples, 0);
-        assert!(history.iter().all(|r| r.loss.is_finite()));
+        assert!(history.iter().all(|r| r.loss.is_none_or(f64::is_finite)));
+        assert!(history.iter().filter(|r| r.loss.is_none()).count() <= 1);
         assert_eq!(history.iter().filter(|r| r.diverged).count(), 1, "{history:?}");
         assert_eq!(history[0].learning_rate, 0.31);
     }
@@ -908,7 +1216,7 @@ mod tests {
             for epoch in 0..10 {
                 tuples.arrange(true, 1, epoch, 0).expect("fits");
                 trainer.train(&tuples, 2, || true).expect("trains");
-                trainer.end_epoch().expect("ends");
+                trainer.end_epoch(|| true).expect("ends");
             }
             let rows = trainer.finish(false).expect("finishes");
             let tuples = make();
@@ -948,7 +1256,8 @@ mod tests {
     fn the_memory_limit_is_kept() {
         let mut tuples = TupleBuffer::new(Density::Sparse, usize::MAX);
         tuples.push(1.0, Features::Sparse(&[1_000_000], &[1.0])).expect("fits");
-        let error = train_in_memory(&Params::default(), Loss::LogLoss, &mut tuples, 2, vec![], 1 << 20, || true);
+        let trainer = Trainer::new(Params::default(), Loss::LogLoss, tuples.density(), 1 << 20);
+        let error = train_in_memory(trainer, &mut tuples, 2, || true);
         assert!(matches!(error, Err(Error::MemoryLimit { .. })), "{error:?}");
     }
 

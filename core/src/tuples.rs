@@ -27,8 +27,23 @@ pub enum Features<'a> {
     Sparse(&'a [u32], &'a [f32]),
 }
 
-/// Bytes that a tuple costs beside its features: label and index entry.
+impl Features<'_> {
+    /// Values stored.
+    pub fn len(&self) -> usize {
+        match self {
+            Features::Dense(x) | Features::Sparse(_, x) => x.len(),
+        }
+    }
+
+    /// Whether no value is stored.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Bytes that a tuple costs beside its features: label and index entry, and its weight if it has one.
 const OVERHEAD: usize = 8;
+const WEIGHT: usize = 4;
 
 /// One buffer: tuples in the order they were read, and a shuffled index over them.
 #[derive(Debug)]
@@ -39,6 +54,9 @@ pub struct TupleBuffer {
     rows: usize,
     values: Vec<f32>,
     labels: Vec<f32>,
+    /// How much each tuple counts, if they differ; negative: held out, never to be trained on.
+    weights: Vec<f32>,
+    weighted: bool,
     /// Sparse: feature numbers, beside `values`.
     indices: Vec<u32>,
     /// Sparse: end of each row in `values`.
@@ -62,6 +80,8 @@ pub struct Storage<'a> {
     pub ends: &'a mut [usize],
     /// Labels, one a row.
     pub labels: &'a mut [f32],
+    /// Weights, one a row; empty where all tuples count the same.
+    pub weights: &'a mut [f32],
 }
 
 /// Grows a vector to `len` elements, all of them readable, without ever aborting.
@@ -83,6 +103,8 @@ impl TupleBuffer {
             rows: 0,
             values: Vec::new(),
             labels: Vec::new(),
+            weights: Vec::new(),
+            weighted: false,
             indices: Vec::new(),
             ends: Vec::new(),
             order: Vec::new(),
@@ -91,6 +113,11 @@ impl TupleBuffer {
                 Density::Sparse => 0,
             },
         }
+    }
+
+    /// The same, empty, with room for a weight beside each tuple.
+    pub fn with_weights(self) -> Self {
+        Self { weighted: true, ..self }
     }
 
     /// The shape.
@@ -133,6 +160,29 @@ impl TupleBuffer {
         }
     }
 
+    /// Bytes that a tuple costs beside its features.
+    fn overhead(&self) -> usize {
+        OVERHEAD + if self.weighted { WEIGHT } else { 0 }
+    }
+
+    /// Bytes that a tuple of `values` stored values costs.
+    fn tuple_bytes(&self, values: usize) -> usize {
+        match self.density {
+            Density::Dense(dims) => dims * 4 + self.overhead(),
+            Density::Sparse => values * 8 + self.sparse_row_bytes(),
+        }
+    }
+
+    /// Bytes that a sparse tuple costs beside its values and their numbers.
+    pub fn sparse_row_bytes(&self) -> usize {
+        self.overhead() + size_of::<usize>()
+    }
+
+    /// Most rows of a dense buffer, or of empty sparse rows.
+    fn most_rows(&self) -> usize {
+        (self.limit / self.tuple_bytes(0)).max(1).min(u32::MAX as usize)
+    }
+
     /// Forgets the tuples, keeps the storage.
     pub fn clear(&mut self) {
         self.rows = 0;
@@ -142,53 +192,45 @@ impl TupleBuffer {
     /// Bytes of the tuples held.
     pub fn bytes_used(&self) -> usize {
         match self.density {
-            Density::Dense(dims) => self.rows * (dims * 4 + OVERHEAD),
-            Density::Sparse => self.used() * 8 + self.rows * (OVERHEAD + 8),
+            Density::Dense(_) => self.rows * self.tuple_bytes(0),
+            Density::Sparse => self.used() * 8 + self.rows * self.sparse_row_bytes(),
         }
     }
 
     /// Bytes of storage that have been used at some time.
     pub fn bytes_held(&self) -> usize {
-        (self.values.len() + self.labels.len() * 2 + self.indices.len()) * 4 + self.ends.len() * size_of::<usize>()
+        (self.values.len() + self.labels.len() * 2 + self.weights.len() + self.indices.len()) * 4
+            + self.ends.len() * size_of::<usize>()
     }
 
     /// Whether a tuple of `values` stored values still fits under the limit. An empty buffer takes
     /// any tuple that fits in it at all.
     pub fn has_room(&self, values: usize) -> bool {
-        let more = match self.density {
-            Density::Dense(dims) => dims * 4 + OVERHEAD,
-            Density::Sparse => values * 8 + OVERHEAD + 8,
-        };
-        self.rows < u32::MAX as usize && self.bytes_used() + more <= self.limit
+        self.rows < u32::MAX as usize && self.bytes_used() + self.tuple_bytes(values) <= self.limit
     }
 
     /// Makes storage for at least one more tuple of `values` values, growing by doubling up to the
     /// limit. Callers ask [`Self::has_room`] first.
     pub fn make_room(&mut self, values: usize) -> Result<()> {
         let purpose = "a buffer of tuples";
-        match self.density {
-            Density::Dense(dims) => {
-                if self.rows == self.labels.len() {
-                    let most = (self.limit / (dims * 4 + OVERHEAD)).max(1).min(u32::MAX as usize);
-                    let rows = (self.rows * 2).max(1024).min(most).max(self.rows + 1);
-                    grow(&mut self.values, rows * dims, purpose)?;
-                    grow(&mut self.labels, rows, purpose)?;
-                }
+        if self.rows == self.labels.len() {
+            let rows = (self.rows * 2).max(1024).min(self.most_rows()).max(self.rows + 1);
+            match self.density {
+                Density::Dense(dims) => grow(&mut self.values, rows * dims, purpose)?,
+                Density::Sparse => grow(&mut self.ends, rows, purpose)?,
             }
-            Density::Sparse => {
-                let used = self.used();
-                if used + values > self.values.len() {
-                    let most = self.limit / 8;
-                    let len = (self.values.len() * 2).max(4096).min(most).max(used + values);
-                    grow(&mut self.values, len, purpose)?;
-                    grow(&mut self.indices, len, purpose)?;
-                }
-                if self.rows == self.labels.len() {
-                    let most = (self.limit / (OVERHEAD + 8)).max(1).min(u32::MAX as usize);
-                    let rows = (self.rows * 2).max(1024).min(most).max(self.rows + 1);
-                    grow(&mut self.ends, rows, purpose)?;
-                    grow(&mut self.labels, rows, purpose)?;
-                }
+            if self.weighted {
+                grow(&mut self.weights, rows, purpose)?;
+            }
+            grow(&mut self.labels, rows, purpose)?;
+        }
+        if self.density == Density::Sparse {
+            let used = self.used();
+            if used + values > self.values.len() {
+                let most = self.limit / 8;
+                let len = (self.values.len() * 2).max(4096).min(most).max(used + values);
+                grow(&mut self.values, len, purpose)?;
+                grow(&mut self.indices, len, purpose)?;
             }
         }
         Ok(())
@@ -206,9 +248,12 @@ impl TupleBuffer {
         }
         match self.density {
             Density::Dense(dims) => {
-                let rows = (self.limit / (dims * 4 + OVERHEAD)).max(1).min(u32::MAX as usize);
+                let rows = self.most_rows();
                 reserve(&mut self.values, rows * dims, &mut advise)?;
                 reserve(&mut self.labels, rows, &mut advise)?;
+                if self.weighted {
+                    reserve(&mut self.weights, rows, &mut advise)?;
+                }
                 reserve(&mut self.order, rows, &mut advise)
             }
             Density::Sparse => {
@@ -221,7 +266,7 @@ impl TupleBuffer {
     /// Rows (and, sparse, values) for which storage is there and the limit is kept.
     pub fn capacity(&self) -> (usize, usize) {
         match self.density {
-            Density::Dense(dims) => (self.labels.len().min((self.limit / (dims * 4 + OVERHEAD)).max(1)), 0),
+            Density::Dense(_) => (self.labels.len().min(self.most_rows()), 0),
             Density::Sparse => (self.labels.len(), self.values.len()),
         }
     }
@@ -235,6 +280,7 @@ impl TupleBuffer {
             indices: &mut self.indices,
             ends: &mut self.ends,
             labels: &mut self.labels,
+            weights: &mut self.weights,
         }
     }
 
@@ -246,19 +292,24 @@ impl TupleBuffer {
         self.max_features = self.max_features.max(max_features);
     }
 
-    /// Appends one tuple (tests and the plain aggregate; the scan writes into [`Self::storage`]).
+    /// Appends one tuple that counts 1 (the scan writes into [`Self::storage`]).
     pub fn push(&mut self, label: f32, features: Features<'_>) -> Result<()> {
+        self.push_weighted(label, features, 1.0)
+    }
+
+    /// Appends one tuple; its weight is kept by a buffer with weights only.
+    pub fn push_weighted(&mut self, label: f32, features: Features<'_>, weight: f32) -> Result<()> {
+        let row = self.rows;
         match (self.density, features) {
             (Density::Dense(dims), Features::Dense(x)) if x.len() == dims => {
                 self.make_room(dims)?;
-                let row = self.rows;
                 self.values[row * dims..(row + 1) * dims].copy_from_slice(x);
                 self.labels[row] = label;
                 self.commit(row + 1, dims);
             }
             (Density::Sparse, Features::Sparse(k, x)) if k.len() == x.len() => {
                 self.make_room(x.len())?;
-                let (row, start) = (self.rows, self.used());
+                let start = self.used();
                 let end = start + x.len();
                 self.values[start..end].copy_from_slice(x);
                 self.indices[start..end].copy_from_slice(k);
@@ -271,12 +322,57 @@ impl TupleBuffer {
             }
             _ => return Err(Error::FeatureCount { expected: 0, found: 0 }),
         }
+        if let Some(at) = self.weights.get_mut(row) {
+            *at = weight;
+        }
         Ok(())
+    }
+
+    /// Forgets every second tuple.
+    pub fn thin(&mut self) {
+        let (mut rows, mut used) = (0, 0);
+        for row in (0..self.rows).step_by(2) {
+            let from = match self.density {
+                Density::Dense(dims) => row * dims..(row + 1) * dims,
+                Density::Sparse => self.range(row),
+            };
+            let to = used;
+            used += from.len();
+            if self.density == Density::Sparse {
+                self.indices.copy_within(from.clone(), to);
+                self.ends[rows] = used;
+            }
+            self.values.copy_within(from, to);
+            self.labels[rows] = self.labels[row];
+            if self.weighted {
+                self.weights[rows] = self.weights[row];
+            }
+            rows += 1;
+        }
+        self.rows = rows;
+        self.order.clear();
     }
 
     /// The label of row `row`.
     pub fn label(&self, row: usize) -> f32 {
         self.labels[row]
+    }
+
+    /// Whether tuples have weights of their own.
+    pub fn is_weighted(&self) -> bool {
+        self.weighted
+    }
+
+    /// How much row `row` counts in training; 0 if it is held out.
+    #[inline(always)]
+    pub fn weight(&self, row: usize) -> f32 {
+        if self.weighted { self.weights[row].max(0.0) } else { 1.0 }
+    }
+
+    /// The rows that are held out, and how much they count.
+    pub fn held_out(&self) -> impl Iterator<Item = (usize, f32)> {
+        let rows = if self.weighted { self.rows } else { 0 };
+        self.weights[..rows].iter().enumerate().filter(|(_, w)| **w < 0.0).map(|(row, w)| (row, -w))
     }
 
     /// Changes the labels in place (the meaning of the target was found out late).
@@ -291,11 +387,16 @@ impl TupleBuffer {
         match self.density {
             Density::Dense(dims) => Features::Dense(&self.values[row * dims..(row + 1) * dims]),
             Density::Sparse => {
-                let start = if row == 0 { 0 } else { self.ends[row - 1] };
-                let end = self.ends[row];
-                Features::Sparse(&self.indices[start..end], &self.values[start..end])
+                let range = self.range(row);
+                Features::Sparse(&self.indices[range.clone()], &self.values[range])
             }
         }
+    }
+
+    /// Where the values of a sparse row lie.
+    #[inline(always)]
+    fn range(&self, row: usize) -> std::ops::Range<usize> {
+        (if row == 0 { 0 } else { self.ends[row - 1] })..self.ends[row]
     }
 
     /// Asks for what says where row `row` lies, and for its label, to be brought into the cache: the
@@ -352,14 +453,19 @@ impl TupleBuffer {
         )
     }
 
-    /// Puts the index in the order of reading, or shuffles it (uniformly, by seed, epoch, fill).
+    /// Puts the index in the order of reading, or shuffles it (uniformly, by seed, epoch, fill). Tuples
+    /// that are held out are not in it.
     pub fn arrange(&mut self, shuffled: bool, seed: i64, epoch: u32, fill: u32) -> Result<()> {
         let rows = self.rows;
         self.order.clear();
         self.order
             .try_reserve_exact(rows)
             .map_err(|_| Error::OutOfMemory { bytes: rows * 4, purpose: "the index of a buffer" })?;
-        self.order.extend(0..rows as u32);
+        if self.weighted {
+            self.order.extend((0..rows as u32).filter(|row| self.weights[*row as usize] >= 0.0));
+        } else {
+            self.order.extend(0..rows as u32);
+        }
         if shuffled {
             shuffle(&mut self.order, &mut generator(seed, Stream::Tuples, epoch, fill));
         }
@@ -399,6 +505,30 @@ mod tests {
         }
         assert_eq!(n, 5);
         assert_eq!(buffer.capacity().0, 5);
+    }
+
+    #[test]
+    fn held_out_tuples_are_not_in_the_order() {
+        for density in [Density::Dense(1), Density::Sparse] {
+            let mut buffer = TupleBuffer::new(density, 1 << 20).with_weights();
+            for i in 0..10 {
+                let x = [i as f32];
+                let x = if density == Density::Sparse { Features::Sparse(&[3], &x) } else { Features::Dense(&x) };
+                buffer.push_weighted(0.0, x, if i % 3 == 0 { -2.0 } else { 0.5 }).expect("fits");
+            }
+            buffer.arrange(false, 1, 0, 0).expect("memory");
+            assert_eq!(buffer.order(), [1, 2, 4, 5, 7, 8]);
+            assert_eq!(buffer.held_out().collect::<Vec<_>>(), [(0, 2.0), (3, 2.0), (6, 2.0), (9, 2.0)]);
+            assert_eq!((buffer.weight(0), buffer.weight(1)), (0.0, 0.5));
+            buffer.thin();
+            let values: Vec<f32> = (0..buffer.len())
+                .map(|row| match buffer.features(row) {
+                    Features::Dense(x) | Features::Sparse(_, x) => x[0],
+                })
+                .collect();
+            assert_eq!(values, [0.0, 2.0, 4.0, 6.0, 8.0]);
+            assert_eq!(buffer.held_out().count(), 2);
+        }
     }
 
     proptest! {

@@ -212,6 +212,11 @@ pub struct Weights {
     touched: Vec<u32>,
 }
 
+/// Places that a sparse feature has: more than there are outputs, so that not every new class moves all.
+fn places(outputs: usize) -> usize {
+    if outputs == 1 { 1 } else { outputs.next_power_of_two() }
+}
+
 fn extend<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) -> Result<()> {
     let more = len.saturating_sub(vec.len());
     let bytes = len.saturating_mul(size_of::<T>());
@@ -256,10 +261,13 @@ impl Weights {
         self.outputs
     }
 
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        (self.v.capacity() + self.first.capacity() + self.second.capacity() + self.taken.capacity()) * 4
-            + self.seen.capacity() * 8
+    /// Bytes that weights of this shape take: two copies (one to go back to) with all that the rule
+    /// keeps, and beside them the average, the finished weights and the bytes of the model.
+    pub fn bytes_for(&self, features: usize, outputs: usize) -> usize {
+        let stride = if self.sparse { places(outputs) } else { outputs };
+        let kept = 1 + self.states + usize::from(self.cumulative);
+        let own = features.saturating_mul(stride * kept * 4 + if self.sparse { 8 } else { 0 });
+        own.saturating_mul(2).saturating_add(features.saturating_mul(outputs * 12))
     }
 
     /// Adds weights of zero for features and classes not met before.
@@ -267,7 +275,7 @@ impl Weights {
         let (features, outputs) = (features.max(self.features), outputs.max(self.outputs));
         if self.sparse {
             if outputs > self.stride {
-                let stride = if outputs == 1 { 1 } else { outputs.next_power_of_two() };
+                let stride = places(outputs);
                 for vec in [&mut self.v, &mut self.first, &mut self.second, &mut self.taken] {
                     *vec = spread(vec, self.stride, stride)?;
                 }
@@ -611,6 +619,22 @@ impl Weights {
         Ok(Rows { features: self.features, weights, intercepts: self.bias.clone() })
     }
 
+    /// Takes these weights over, into a shape that has room for them.
+    pub fn set(&mut self, rows: &Rows) {
+        self.scale = 1.0;
+        for (k, (row, intercept)) in rows.weights.chunks_exact(rows.features.max(1)).zip(&rows.intercepts).enumerate() {
+            for (j, w) in row.iter().enumerate() {
+                let at = if self.sparse { j * self.stride + k } else { k * self.features + j };
+                if let Some(v) = self.v.get_mut(at) {
+                    *v = *w;
+                }
+            }
+            if let Some(bias) = self.bias.get_mut(k) {
+                *bias = *intercept;
+            }
+        }
+    }
+
     /// Moves `average` towards the weights as they are (settled) by `part`; both in our own layout.
     pub fn average_into(&self, average: &mut Average, part: f32) -> Result<()> {
         extend(&mut average.v, self.v.len(), 0.0)?;
@@ -624,13 +648,11 @@ impl Weights {
         Ok(())
     }
 
-    /// These weights with the values of an average in place of their own.
-    pub fn with_average(&self, average: &Average) -> Result<Self> {
-        let mut weights = Self { scale: 1.0, v: Vec::new(), ..self.clone() };
-        extend(&mut weights.v, average.v.len(), 0.0)?;
-        weights.v.copy_from_slice(&average.v);
-        weights.bias.copy_from_slice(&average.bias);
-        Ok(weights)
+    /// Exchanges the values of the weights (settled) and of an average of the same layout.
+    pub fn exchange(&mut self, average: &mut Average) {
+        std::mem::swap(&mut self.scale, &mut average.scale);
+        std::mem::swap(&mut self.v, &mut average.v);
+        std::mem::swap(&mut self.bias, &mut average.bias);
     }
 
     /// Features, outputs, and places a feature has: averages of another layout are of no use.
@@ -640,10 +662,18 @@ impl Weights {
 }
 
 /// A running average of weights.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Average {
+    /// 1, but for while they are exchanged with the weights.
+    scale: f32,
     v: Vec<f32>,
     bias: Vec<f32>,
+}
+
+impl Default for Average {
+    fn default() -> Self {
+        Self { scale: 1.0, v: Vec::new(), bias: Vec::new() }
+    }
 }
 
 /// Finished weights: one row an output.
@@ -744,6 +774,17 @@ mod tests {
             let after = weights.rows().expect("fits");
             assert_eq!(after.weights[..7], [1.0, 2.0, 0.0, 10.0, 20.0, 0.0, 0.0]);
             assert_eq!(after.intercepts, [1.0, 10.0, 0.0, 0.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn weights_taken_over_come_back() {
+        let rows = Rows { features: 3, weights: (1..7).map(|i| i as f32).collect(), intercepts: vec![0.5, -0.5] };
+        for density in [Density::Sparse, Density::Dense(3)] {
+            let mut weights = Weights::new(density, Optimizer::Sgd, false);
+            weights.grow(3, 2).expect("fits");
+            weights.set(&rows);
+            assert_eq!(weights.rows().expect("fits"), rows);
         }
     }
 

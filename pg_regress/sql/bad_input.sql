@@ -144,3 +144,33 @@ CREATE FUNCTION oops(i int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RETURN 
 \set VERBOSITY default
 SELECT corgipile.sgd(label, features_v) FROM dense WHERE oops(id) IS NOT NULL;
 SELECT 'the server is still up';
+\echo -- weight, eval_fraction, final_loss, warm_start
+CREATE TABLE weighing (id int, features_v real[], label int, w float8, t text);
+INSERT INTO weighing SELECT id, features_v, label, 1, 'x' FROM dense;
+SELECT try($$ SELECT train_sgd('weighing', weight => 'no_such_column') $$);
+SELECT try($$ SELECT train_sgd('weighing', weight => 't') $$);
+UPDATE weighing SET w = -2 WHERE id = 3;
+SELECT try($$ SELECT train_sgd('weighing', weight => 'w') $$);
+UPDATE weighing SET w = 'NaN' WHERE id = 3;
+SELECT try($$ SELECT train_sgd('weighing', weight => 'w') $$);
+UPDATE weighing SET w = 'Infinity' WHERE id = 3;
+SELECT try($$ SELECT corgipile.sgd(label, features_v, NULL, w) FROM weighing $$);
+UPDATE weighing SET w = NULL WHERE id = 3;
+SELECT try($$ SELECT train_sgd('weighing', weight => 'w') $$);
+SELECT try($$ SELECT train_sgd('weighing', weight => 'w', on_null => 'skip', model_name => 'without one') $$);
+SELECT rows_skipped FROM corgipile.models WHERE model_name = 'without one';
+UPDATE weighing SET w = 0;
+SELECT try($$ SELECT train_sgd('weighing', weight => 'w') $$);
+SELECT try($$ SELECT train_sgd('dense', eval_fraction => 1) $$);
+SELECT try($$ SELECT train_sgd('dense', eval_fraction => -0.1) $$);
+SELECT try($$ SELECT corgipile.sgd(label, features_v, '{"final_loss": "yes"}') FROM dense $$);
+SELECT try($$ SELECT corgipile.sgd(label, features_v, '{"warm_start": true}') FROM dense $$);
+SELECT try($$ SELECT train_sgd('dense', warm_start => 'nobody') $$);
+SELECT try($$ SELECT train_sgd('dense', warm_start => '') $$);
+SELECT try($$ SELECT train_sgd('dense', warm_start => 'first', loss => 'hinge') $$);
+SELECT try($$ SELECT train_sgd('sparse', warm_start => 'first') $$);
+SELECT try($$ SELECT train_sgd('line', 'y', '{x}', warm_start => 'first') $$);
+SELECT try($$ SELECT corgipile.sgd(label, array_append(features_v, 1), '{"warm_start": "first"}') FROM dense $$);
+SELECT try($$ SELECT corgipile.sgd(label, features_v[1:2], '{"warm_start": "first"}') FROM dense GROUP BY () $$);
+SELECT try($$ SELECT corgipile.sgd(label + 1, features_v, '{"warm_start": "first"}') FROM dense $$);
+SELECT try($$ SELECT corgipile.sgd(kind, features_v, '{"warm_start": "flowers"}') FROM (SELECT 'weed' AS kind, features_v FROM flowers) f $$);

@@ -123,3 +123,65 @@ CREATE TABLE usual AS SELECT id, NULL::int[] AS features_k, features_v, label FR
 \set VERBOSITY terse
 SELECT train_sgd('usual', model_name => 'usual', max_epochs => 1);
 SELECT features FROM corgipile.models WHERE model_name = 'usual';
+
+-- ---- weight: a row that counts 0 is absent, whatever it holds; one that counts 2 is there twice.
+SET client_min_messages = warning;
+CREATE TABLE heavy AS
+    SELECT id, features_v, label, 1 + id % 2 AS w FROM dense
+    UNION ALL SELECT -1, '{1}', 7, 0 UNION ALL SELECT -2, NULL, NULL, 0
+    ORDER BY label, id;
+CREATE TABLE twice AS SELECT h.* FROM heavy h, generate_series(1, w) ORDER BY label, id;
+SELECT train_sgd('heavy', weight => 'w', model_name => 'heavy', final_loss => true, max_epochs => 40, decay => 0.9, tolerance => 0) > 0 AS trained;
+SELECT train_sgd('twice', model_name => 'twice', final_loss => true, max_epochs => 40, decay => 0.9, tolerance => 0) > 0 AS trained;
+SELECT m.rows_used, m.rows_skipped, corgipile.model_info(model_name) ->> 'weight' AS weight FROM corgipile.models m WHERE model_name IN ('heavy', 'twice') ORDER BY 1;
+SELECT max(abs(a - b)) < 0.02 AS same_weights FROM unnest(model_vector('heavy'), model_vector('twice')) AS w(a, b);
+SELECT abs(a.train_loss - b.train_loss) < 1e-4 AS same_loss FROM corgipile.models a, corgipile.models b WHERE a.model_name = 'heavy' AND b.model_name = 'twice';
+SELECT model_vector(corgipile.sgd(label, features_v, NULL, w)) = model_vector(corgipile.sgd(label, features_v, '{}', w::float8)) AS weight_of_any_type FROM heavy;
+-- As a plain aggregate, and for sparse features.
+SELECT id % 3 AS part, corgipile.model_info(corgipile.sgd(label, features_v, NULL, other::int)) ->> 'rows' AS some_rows
+FROM (SELECT *, noise(id, 9) > 0 AS other FROM heavy WHERE w > 0) h GROUP BY id % 3 ORDER BY 1;
+SELECT corgipile.model_info(corgipile.sgd(label, features_k, features_v, NULL, id % 2)) ->> 'rows' AS odd_rows FROM sparse;
+SELECT corgipile.sgd(label, features_v, NULL, 0) IS NULL AS nothing_counts FROM dense;
+
+-- ---- final_loss: the mean of −ln(probability of the label) of the stored model.
+SELECT train_sgd('dense', model_name => 'exact', final_loss => true) > 0 AS trained;
+SELECT abs(m.train_loss - (SELECT avg(-ln(predict_proba('exact', features_v, label::text))) FROM dense)) < 1e-6 AS exact,
+       (corgipile.model_info('exact') #>> '{measured,rows}')::bigint = m.rows_used AS all_rows
+FROM corgipile.models m WHERE model_name = 'exact';
+SELECT model_vector('exact') = model_vector(corgipile.sgd(label, features_v)) AS same_model FROM dense;
+
+-- ---- eval_fraction: the same rows are held out whatever the order; they are not trained on.
+SELECT train_sgd('dense', model_name => 'judged', eval_fraction => 0.25, max_epochs => 4, tolerance => 0) > 0 AS trained;
+SELECT rows_used + rows_held_out = (SELECT count(*) FROM dense) AS all_rows, rows_held_out BETWEEN 900 AND 1100 AS a_quarter,
+       eval_loss < 1 AS judged, eval_accuracy > 0.75 AS good FROM corgipile.models WHERE model_name = 'judged';
+SELECT count(*), count(DISTINCT eval_rows), bool_and(h.eval_loss < 1 AND h.eval_accuracy > 0.7) AS every_epoch
+FROM corgipile.training_history h JOIN corgipile.models USING (model_id) WHERE model_name = 'judged';
+SELECT count(DISTINCT corgipile.model_info(m) ->> 'rows_held_out') AS in_any_order
+FROM (SELECT corgipile.sgd(label, features_v, jsonb_build_object('eval_fraction', 0.25, 'max_epochs', 2, 'shuffle', s.shuffle)) AS m
+      FROM dense, unnest('{none,corgipile,block_only}'::text[]) AS s(shuffle) GROUP BY s.shuffle) AS models;
+SELECT (corgipile.model_info(corgipile.sgd(label, features_v, '{"eval_fraction": 0.25, "shuffle": "none", "max_epochs": 2}')) -> 'rows')::int =
+       (SELECT rows_used FROM corgipile.models WHERE model_name = 'judged') AS same_rows FROM dense;
+-- Through a join there is no position: what the row holds decides, the same in every epoch.
+SELECT (corgipile.model_info(m) ->> 'rows')::int + (corgipile.model_info(m) ->> 'rows_held_out')::int = (SELECT count(*) FROM dense) AS all_rows
+FROM (SELECT corgipile.sgd(a.label, a.features_v, '{"eval_fraction": 0.25, "max_epochs": 3}') AS m FROM dense a JOIN dense b USING (id)) AS trained;
+
+-- ---- warm_start: goes on from the stored weights.
+SELECT train_sgd('dense', model_name => 'first', max_epochs => 20) > 0 AS trained;
+SELECT train_sgd('dense', model_name => 'second', warm_start => 'first', max_epochs => 1, average => false, learning_rate => 1e-9) > 0 AS trained;
+SELECT max(abs(a - b)) < 1e-3 AS hardly_moved FROM unnest(model_vector('first'), model_vector('second')) AS w(a, b);
+SELECT train_sgd('sparse', model_name => 'words again', warm_start => 'words', max_epochs => 2) > 0 AS trained;
+SELECT train_sgd('flowers', 'kind', model_name => 'flowers again', warm_start => 'flowers', max_epochs => 1) > 0 AS trained;
+SELECT a.classes = b.classes AS same_classes, a.n_features = b.n_features AS same_features
+FROM corgipile.models a, corgipile.models b WHERE a.model_name = 'flowers' AND b.model_name = 'flowers again';
+SELECT train_sgd('line', 'y', '{x}', model_name => 'line again', warm_start => 'line', max_epochs => 1) > 0 AS trained;
+SELECT rmse((SELECT model_id FROM corgipile.models WHERE model_name = 'line again')) < 0.1 AS good;
+-- One class is enough where the model knows the other.
+CREATE TABLE only_ones AS SELECT * FROM dense WHERE label = 1;
+SELECT train_sgd('only_ones', model_name => 'more ones', warm_start => 'first', max_epochs => 1) > 0 AS trained;
+SELECT classes FROM corgipile.models WHERE model_name = 'more ones';
+SELECT max(abs(v - f)) < 0.2 AS near_the_first
+FROM (SELECT corgipile.sgd(label, features_v, '{"warm_start": "first", "max_epochs": 1, "shuffle": "none"}') AS m FROM dense
+      UNION ALL
+      SELECT corgipile.sgd(label, features_v, '{"warm_start": "first", "max_epochs": 1, "shuffle": "none"}') FROM dense GROUP BY ()) AS models,
+     unnest(model_vector(m), model_vector('first')) AS w(v, f);
+RESET client_min_messages;

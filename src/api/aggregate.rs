@@ -7,16 +7,18 @@
 use super::arguments::Call;
 use crate::customscan::sgd::{class_weights, header, model_datum, parse_options};
 use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label, new_coder};
+use crate::customscan::warm_start::WarmStart;
 use crate::error::{self, ColumnNames, RowError};
 use crate::guc::Settings;
 use crate::pg::array::Element;
-use crate::pg::fill::{Decoder, Room, Stop};
+use crate::pg::fill::{Decoder, Room, Stop, Taken};
 use crate::pg::types;
 use crate::pg_function;
+use crate::planner::Roles;
 use corgipile_core::Error;
 use corgipile_core::labels::LabelCoder;
 use corgipile_core::params::Params;
-use corgipile_core::trainer::train_in_memory;
+use corgipile_core::trainer::{Trainer, train_in_memory};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{FromDatum, JsonB, PgMemoryContexts, check_for_interrupts, pg_sys};
@@ -32,6 +34,8 @@ thread_local! {
 struct Group {
     params: Params,
     target_type: pg_sys::Oid,
+    roles: Roles,
+    warm: Option<WarmStart>,
     decoder: Decoder,
     coder: LabelCoder,
     texts: Vec<Box<[u8]>>,
@@ -52,41 +56,50 @@ impl Group {
     fn new(call: Call) -> Self {
         types::require_utf8();
         let settings = Settings::read();
-        let last = call.len() - 1;
-        let with_options = call.type_of(last) == pg_sys::JSONBOID && call.len() > 3;
-        let sparse = call.len() - usize::from(with_options) == 4;
+        let types: Vec<pg_sys::Oid> = (1..call.len()).map(|i| call.type_of(i)).collect();
+        let Some(roles) = Roles::of(&types) else { error::internal("corgipile.sgd was called with other arguments") };
+        let options = roles.options.and_then(|i| call.get(i + 1));
         // SAFETY: the argument is declared jsonb.
-        let options =
-            with_options.then(|| call.get(last)).flatten().and_then(|d| unsafe { JsonB::from_datum(d, false) });
+        let options = options.and_then(|d| unsafe { JsonB::from_datum(d, false) });
         let params = parse_options(options.as_ref());
-        let target_type = call.type_of(1);
-        let index: Option<Element> = sparse.then(|| element_of(call.type_of(2), "features", true));
-        let value = element_of(call.type_of(if sparse { 3 } else { 2 }), "features", false);
-        let coder = new_coder(target_type, &params);
+        let target_type = types[0];
+        let sparse = roles.sparse;
+        let index: Option<Element> = sparse.then(|| element_of(types[1], "features", true));
+        let value = element_of(types[if sparse { 2 } else { 1 }], "features", false);
+        let warm = WarmStart::find(&params, target_type);
+        let coder = warm.as_ref().map_or_else(|| new_coder(target_type, &params), WarmStart::coder);
         // SAFETY: the current context of a transition call is reset for each row.
         let temporary = unsafe { pg_sys::CurrentMemoryContext };
-        let mut decoder = decoder(target_type, &coder, index, value, params.on_null, temporary);
+        let mut decoder = decoder(target_type, &coder, (index, value), roles.weight.is_some(), &params, temporary);
         decoder.max_index = ((settings.memory_limit / 24) as i64).min(i64::from(i32::MAX));
+        let density = if sparse { Density::Sparse } else { Density::Dense(0) };
         Self {
+            tuples: Self::buffer(density, &decoder, settings.memory_limit),
             params,
             target_type,
+            roles,
+            warm,
             decoder,
             coder,
             texts: Vec::new(),
-            tuples: TupleBuffer::new(if sparse { Density::Sparse } else { Density::Dense(0) }, settings.memory_limit),
             rows_seen: 0,
             limit: settings.memory_limit,
             held: 0,
         }
     }
 
+    /// An empty buffer, with weights where they are needed.
+    fn buffer(density: Density, decoder: &Decoder, limit: usize) -> TupleBuffer {
+        let tuples = TupleBuffer::new(density, limit);
+        if decoder.weighted || decoder.hold_out_below > 0 { tuples.with_weights() } else { tuples }
+    }
+
     /// Adds the row in the call.
     unsafe fn add(&mut self, call: Call) {
-        let columns = self.decoder.columns as usize;
-        let mut values = [pg_sys::Datum::from(0); 3];
-        let mut nulls = [true; 3];
-        for i in 0..columns {
-            if let Some(datum) = call.get(i + 1) {
+        let mut values = [pg_sys::Datum::from(0); 4];
+        let mut nulls = [true; 4];
+        for (i, argument) in self.roles.columns().enumerate() {
+            if let Some(datum) = call.get(argument + 1) {
                 values[i] = datum;
                 nulls[i] = false;
             }
@@ -103,14 +116,14 @@ impl Group {
             let decoded = unsafe { pg_guard_ffi_boundary(|| (*decoder).decode(values_at, nulls_at, &mut *room_at)) };
             room.commit(&mut self.tuples);
             match decoded {
-                Ok(true) => return,
-                Ok(false) => {
+                Ok(Taken::Null) => {
                     self.decoder.skipped += 1;
                     return;
                 }
+                Ok(Taken::Row | Taken::Absent | Taken::HeldOut) => return,
                 Err(Stop::Length(dims)) if self.decoder.dims == 0 && dims > 0 => {
                     self.decoder.dims = dims;
-                    self.tuples = TupleBuffer::new(Density::Dense(dims), self.limit);
+                    self.tuples = Self::buffer(Density::Dense(dims), &self.decoder, self.limit);
                 }
                 Err(Stop::Full) => self.too_large(),
                 Err(Stop::Room(n)) => self.grow(n),
@@ -131,7 +144,8 @@ impl Group {
     }
 
     fn fail(&self, what: RowError) -> ! {
-        let names = ColumnNames { target: "target".into(), features: vec!["features".into()] };
+        let names =
+            ColumnNames { target: "target".into(), features: vec!["features".into()], weight: Some("weight".into()) };
         let place = format!("in row {} of the group", self.rows_seen);
         error::raise_row(what, &names, &place, self.decoder.dims, self.decoder.max_index)
     }
@@ -166,17 +180,24 @@ impl Group {
                 true
             };
             let left = self.limit.saturating_sub(HELD.get());
-            let weights = class_weights(&self.params, &self.coder, self.target_type, true);
-            let (loss, classes) = (self.coder.loss(), self.coder.class_count());
-            train_in_memory(&self.params, loss, &mut self.tuples, classes, weights, left, go_on)
+            let mut trainer = Trainer::new(self.params.clone(), self.coder.loss(), self.tuples.density(), left);
+            trainer.set_class_weights(class_weights(&self.params, &self.coder, self.target_type, true));
+            if let Some(warm) = &self.warm {
+                trainer.start_from(warm.check(self.tuples.density(), &[]).clone());
+            }
+            train_in_memory(trainer, &mut self.tuples, self.coder.class_count(), go_on)
         });
-        let (trainer, history, stop) = outcome.unwrap_or_else(|e| error::raise(e));
-        let density = self.tuples.density();
-        let mut header = header(&trainer, &self.coder, self.target_type, density, history, stop);
+        let trained = outcome.unwrap_or_else(|e| error::raise(e));
+        if trained.history.last().is_none_or(|report| report.rows == 0) {
+            return None;
+        }
+        let mut header = header(&trained, &self.coder, self.target_type, self.tuples.density());
         header.rows_skipped = self.decoder.skipped;
-        header.peak_memory = (self.tuples.bytes_held() + trainer.bytes()) as u64;
+        header.rows_held_out = self.decoder.held_out;
+        header.weight = self.roles.weight.map(|_| String::new());
+        header.peak_memory = (self.tuples.bytes_held() + trained.trainer.bytes()) as u64;
         header.duration_ms = started.elapsed().as_secs_f64() * 1e3;
-        Some(model_datum(trainer, &self.coder, header).unwrap_or_else(|e| error::raise(e)))
+        Some(model_datum(trained.trainer, &self.coder, header).unwrap_or_else(|e| error::raise(e)))
     }
 }
 

@@ -144,7 +144,11 @@ impl Site {
     }
 
     fn fail_row(&self, what: RowError) -> ! {
-        let names = ColumnNames { target: String::new(), features: vec!["features_k".into(), "features_v".into()] };
+        let names = ColumnNames {
+            target: String::new(),
+            features: vec!["features_k".into(), "features_v".into()],
+            weight: None,
+        };
         error::raise_row(what, &names, "in the arguments of the prediction", 0, i64::from(i32::MAX))
     }
 

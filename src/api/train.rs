@@ -7,6 +7,7 @@ use crate::error;
 use crate::pg::array::Element;
 use crate::pg::explain::pretty_bytes;
 use crate::pg::{relation, types};
+use corgipile_core::labels::TargetKind;
 use corgipile_core::model::Model;
 use corgipile_core::params::Params;
 use pgrx::{JsonB, PgLogLevel, PgSqlErrorCode, Spi, ereport, pg_extern, pg_sys};
@@ -49,14 +50,32 @@ impl Source {
         unsafe { pg_sys::get_attnum(self.oid, name.as_ptr()) > 0 }
     }
 
+    /// The type of an existing column.
+    fn type_of(&self, name: &str) -> pg_sys::Oid {
+        let name = CString::new(name).unwrap_or_default();
+        // SAFETY: catalog look-ups by name and number.
+        unsafe { pg_sys::get_atttype(self.oid, pg_sys::get_attnum(self.oid, name.as_ptr())) }
+    }
+
     /// Features must be arrays of numbers, feature numbers of small enough integers.
     fn check_type(&self, name: &str, indices: bool) {
-        let Ok(c_name) = CString::new(name) else { return };
-        // SAFETY: catalog look-ups by name and number.
-        let oid = unsafe { pg_sys::get_atttype(self.oid, pg_sys::get_attnum(self.oid, c_name.as_ptr())) };
+        let oid = self.type_of(name);
         let element = element_of(oid, name, indices);
         if indices && element == Element::Int8 {
             error::unusable_features(name, &types::type_name(oid), indices, "");
+        }
+    }
+
+    /// The weight must be a number.
+    fn check_weight(&self, name: &str) {
+        self.check_column(name, "weight");
+        let oid = self.type_of(name);
+        if types::target_kind(oid) != TargetKind::Numeric {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                format!("\"{name}\" has type {}, which cannot be used as a weight", types::type_name(oid)),
+                Some("A weight is a number, 0 or larger."),
+            );
         }
     }
 
@@ -176,6 +195,10 @@ fn train_sgd(
     seed: Option<i64>,
     fit_intercept: Option<bool>,
     on_null: Option<String>,
+    weight: Option<String>,
+    eval_fraction: Option<f64>,
+    final_loss: Option<bool>,
+    warm_start: Option<String>,
     shuffle: Option<String>,
     block_size: Option<String>,
     buffer_size: Option<String>,
@@ -209,6 +232,9 @@ fn train_sgd(
     given.set("seed", seed);
     given.set("fit_intercept", fit_intercept);
     given.set("on_null", on_null);
+    given.set("eval_fraction", eval_fraction.map(number));
+    given.set("final_loss", final_loss);
+    given.set("warm_start", warm_start);
     given.set("shuffle", shuffle);
     given.set("block_size", block_size);
     given.set("buffer_size", buffer_size);
@@ -222,11 +248,15 @@ fn train_sgd(
     let source = Source::open(source);
     let target = source.target(target);
     let features = source.features(features);
+    if let Some(weight) = &weight {
+        source.check_weight(weight);
+    }
 
     let quote = |name: &String| pgrx::spi::quote_identifier(name);
     let columns: Vec<String> = features.iter().map(quote).collect();
+    let weight_column = weight.as_ref().map(|weight| format!(", {}", quote(weight))).unwrap_or_default();
     let query = format!(
-        "SELECT corgipile.model_send(corgipile.sgd({}, {}, $1)) FROM {}",
+        "SELECT corgipile.model_send(corgipile.sgd({}, {}, $1{weight_column})) FROM {}",
         quote(&target),
         columns.join(", "),
         source.name
@@ -236,7 +266,7 @@ fn train_sgd(
         Ok(None) | Err(pgrx::spi::Error::InvalidPosition) => error::fail(
             PgSqlErrorCode::ERRCODE_NO_DATA_FOUND,
             format!("there are no rows to train on in {}", source.name),
-            Some("The table is empty, or row security or on_null => 'skip' leaves nothing."),
+            Some("The table is empty, or row security on_null => 'skip' or weights of 0 leave nothing."),
         ),
         Err(e) => error::internal(&format!("training failed: {e}")),
     };
@@ -244,6 +274,7 @@ fn train_sgd(
     drop(bytes);
     model.header.target = target;
     model.header.features = features;
+    model.header.weight = weight;
     let id = catalog::insert(model_name.as_deref(), &source.name, &model);
     tell(id, model_name.as_deref(), &model);
     id
@@ -263,14 +294,27 @@ fn tell(id: i64, name: Option<&str>, model: &Model) {
     } else {
         "input not readable in blocks, shuffled in the buffer only".into()
     };
+    let held_out = match header.rows_held_out {
+        0 => String::new(),
+        n => format!(" ({n} held out)"),
+    };
+    let held_out_loss = last.and_then(|report| report.eval).map(|eval| {
+        let accuracy = eval.accuracy.map(|accuracy| format!(", accuracy {accuracy:.5}")).unwrap_or_default();
+        format!(", held out: loss {:.6}{accuracy}", eval.loss)
+    });
+    let final_loss = match (header.measured, last.and_then(|report| report.loss)) {
+        (Some(measured), _) => format!("loss of the final weights {:.6}", measured.loss),
+        (None, Some(loss)) => format!("final loss {loss:.6}"),
+        (None, None) => "no loss in the last epoch".into(),
+    };
     let message = format!(
-        "model {id}{name}: {}, {} tuples{skipped}, {} features, {} epoch{}, final loss {:.6}",
+        "model {id}{name}: {}, {} tuples{skipped}{held_out}, {} features, {} epoch{}, {final_loss}{}",
         header.loss.name(),
         header.rows,
         header.n_features,
         header.history.len(),
         if header.history.len() == 1 { "" } else { "s" },
-        last.map_or(f64::NAN, |report| report.loss),
+        held_out_loss.unwrap_or_default(),
     );
     // SAFETY: a plain query of the transaction's state.
     let in_block = unsafe { pg_sys::IsTransactionBlock() };

@@ -76,6 +76,11 @@ impl BlockShuffle {
         self.scan.as_ref().map_or(0, |scan| scan.blocks_done())
     }
 
+    /// The scan, whose position is that of the row returned last; null before it has started.
+    pub fn position(&self) -> *const BlockScan {
+        self.scan.as_ref().map_or(core::ptr::null(), |scan| &raw const **scan)
+    }
+
     /// The row returned last, for messages.
     pub fn current_ctid(&self) -> Option<(u32, u16)> {
         self.scan.as_ref().map(|scan| scan.current_ctid())

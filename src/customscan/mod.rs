@@ -10,6 +10,7 @@ pub mod block_shuffle;
 pub mod read_thread;
 pub mod sgd;
 pub mod tuple_shuffle;
+pub mod warm_start;
 
 /// Registers the nodes, once a process, so that plans can be read back by name.
 pub fn register() {

@@ -8,8 +8,9 @@ use crate::pg::thread;
 use corgipile_core::exchange::Exchange;
 use corgipile_core::loss::Loss;
 use corgipile_core::params::Params;
-use corgipile_core::trainer::{EpochReport, Trainer};
+use corgipile_core::trainer::{EpochReport, Measured, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
+use corgipile_core::weights::Rows;
 use corgipile_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,8 @@ pub struct Batch {
     pub classes: usize,
     /// How much the tuples of these count; empty: all the same, or as the trainer finds.
     pub class_weights: Vec<f32>,
+    /// Take the loss of the finished weights instead of training.
+    pub measure: bool,
 }
 
 /// Where time went on the compute side.
@@ -59,6 +62,15 @@ pub struct EpochDone {
     pub weight_bytes: usize,
 }
 
+/// What the last buffer of a pass brought.
+#[derive(Debug, Clone, Copy)]
+pub enum PassDone {
+    /// The pass trained.
+    Epoch(EpochDone),
+    /// The pass took the loss of the finished weights.
+    Measured(Option<Measured>),
+}
+
 /// Shuffles and trains: the same work inline or in the thread.
 pub struct Compute {
     trainer: Trainer,
@@ -67,14 +79,17 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// Weights of zero.
-    pub fn new(params: Params, loss: Loss, density: Density, memory_limit: usize) -> Self {
-        let trainer = Trainer::new(params.clone(), loss, density, memory_limit);
+    /// Weights of zero, or those to start from.
+    pub fn new(params: Params, loss: Loss, density: Density, memory_limit: usize, initial: Option<Rows>) -> Self {
+        let mut trainer = Trainer::new(params.clone(), loss, density, memory_limit);
+        if let Some(rows) = initial {
+            trainer.start_from(rows);
+        }
         Self { trainer, params, time: ComputeTime::default() }
     }
 
-    /// Trains on one buffer; at the last of an epoch says how the epoch went.
-    pub fn consume(&mut self, batch: &mut Batch, go_on: impl FnMut() -> bool) -> Result<Option<EpochDone>> {
+    /// Trains on one buffer, or measures with it; at the last of a pass says how it went.
+    pub fn consume(&mut self, batch: &mut Batch, mut go_on: impl FnMut() -> bool) -> Result<Option<PassDone>> {
         let start = thread::cpu_ns();
         if batch.loss != self.trainer.loss() {
             self.trainer.restart(batch.loss);
@@ -83,16 +98,19 @@ impl Compute {
             self.trainer.set_class_weights(std::mem::take(&mut batch.class_weights));
         }
         self.trainer.prepare(&mut batch.tuples)?;
-        batch.tuples.arrange(self.params.shuffle.tuples(), self.params.seed, batch.epoch, batch.fill)?;
-        let shuffled = thread::cpu_ns();
-        self.time.shuffle_ns += shuffled - start;
-        self.trainer.train(&batch.tuples, batch.classes, go_on)?;
-        self.time.sgd_ns += thread::cpu_ns() - shuffled;
-        if !batch.last {
-            return Ok(None);
+        let shuffled = self.params.shuffle.tuples() && !batch.measure;
+        batch.tuples.arrange(shuffled, self.params.seed, batch.epoch, batch.fill)?;
+        let prepared = thread::cpu_ns();
+        self.time.shuffle_ns += prepared - start;
+        if batch.measure {
+            self.trainer.measure(&batch.tuples, go_on)?;
+            return Ok(batch.last.then(|| PassDone::Measured(self.trainer.measured())));
         }
-        let (report, converged) = self.trainer.end_epoch()?;
-        Ok(Some(EpochDone { report, converged, time: self.time, weight_bytes: self.trainer.bytes() }))
+        self.trainer.train(&batch.tuples, batch.classes, &mut go_on)?;
+        let ended = if batch.last { Some(self.trainer.end_epoch(go_on)?) } else { None };
+        self.time.sgd_ns += thread::cpu_ns() - prepared;
+        let Some((report, converged)) = ended else { return Ok(None) };
+        Ok(Some(PassDone::Epoch(EpochDone { report, converged, time: self.time, weight_bytes: self.trainer.bytes() })))
     }
 
     /// The trainer.
@@ -101,7 +119,7 @@ impl Compute {
     }
 }
 
-type Answer = Result<EpochDone>;
+type Answer = Result<PassDone>;
 
 /// The running thread.
 pub struct ReadThread {

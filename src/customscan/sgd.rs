@@ -1,8 +1,9 @@
 //! SGD: trains by pulling buffers from TupleShuffle, one ReScan an epoch, and returns one row that
 //! holds the model.
 
-use super::read_thread::{Batch, Compute, EpochDone, ReadThread};
+use super::read_thread::{Batch, Compute, EpochDone, PassDone, ReadThread};
 use super::tuple_shuffle::{Filled, TupleShuffle};
+use super::warm_start::WarmStart;
 use crate::error;
 use crate::guc::Settings;
 use crate::pg::explain::{Explainer, pretty_bytes};
@@ -14,8 +15,9 @@ use corgipile_core::labels::{LabelCoder, Meaning};
 use corgipile_core::loss::Loss;
 use corgipile_core::model::{Header, Model};
 use corgipile_core::params::{ClassWeight, Params, Schedule};
-use corgipile_core::trainer::{EpochReport, StopReason, Trainer};
+use corgipile_core::trainer::{EpochReport, Measured, StopReason, Trained, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
+use corgipile_core::weights::Rows;
 use corgipile_core::{Error, Result};
 use pgrx::{FromDatum, JsonB, PgLogLevel, PgSqlErrorCode, check_for_interrupts, ereport, pg_sys};
 use std::time::{Duration, Instant};
@@ -42,6 +44,7 @@ pub struct Sgd {
 struct Outcome {
     history: Vec<EpochReport>,
     last: Option<EpochDone>,
+    measured: Option<Measured>,
     loss_name: Option<&'static str>,
     wait_ns: u64,
     restarts: u32,
@@ -143,15 +146,9 @@ pub fn class_weights(params: &Params, coder: &LabelCoder, target_type: pg_sys::O
     classes.iter().map(|class| given.get(class).copied().unwrap_or(1.0) as f32).collect()
 }
 
-/// The header of a finished model.
-pub fn header(
-    trainer: &Trainer,
-    coder: &LabelCoder,
-    target_type: pg_sys::Oid,
-    density: Density,
-    history: Vec<EpochReport>,
-    stop: StopReason,
-) -> Header {
+/// The header of a finished model; names, sizes and times are left to be filled in.
+pub fn header(trained: &Trained, coder: &LabelCoder, target_type: pg_sys::Oid, density: Density) -> Header {
+    let Trained { trainer, history, stop, measured } = trained;
     let classes = coder.sorted_classes();
     Header {
         loss: trainer.loss(),
@@ -163,11 +160,14 @@ pub fn header(
         features: Vec::new(),
         classes: classes.iter().map(|class| types::class_text(class, target_type)).collect(),
         params: trainer.params_in_force(),
+        weight: None,
+        measured: *measured,
         rows: history.last().map_or(0, |report| report.rows),
         rows_skipped: 0,
+        rows_held_out: 0,
         constant_columns: trainer.constant_columns(),
-        history,
-        stop,
+        history: history.clone(),
+        stop: *stop,
         blocks: 0,
         blocks_per_buffer: 0.0,
         peak_memory: 0,
@@ -247,10 +247,12 @@ impl Sgd {
             }
             Self::prepare(node, true);
             let params = (*node).state.params.clone().unwrap_or_default();
-            let mut coder: Option<LabelCoder> = None;
+            let warm = WarmStart::find(&params, (*shuffle).state.target_type);
+            let mut coder = warm.as_ref().map(WarmStart::coder);
             loop {
                 let density = TupleShuffle::start(shuffle, &params, coder.take())?;
-                match Self::attempt(node, &params, density, started) {
+                let initial = warm.as_ref().map(|warm| warm.check(density, &(*shuffle).state.names().features));
+                match Self::attempt(node, &params, density, initial, started) {
                     Attempt::Model(datum) => return Some(datum),
                     Attempt::Empty => return None,
                     Attempt::Restart => {
@@ -268,30 +270,47 @@ impl Sgd {
     }
 
     /// One training.
-    unsafe fn attempt(node: *mut Node<Self>, params: &Params, density: Density, started: Instant) -> Attempt {
+    unsafe fn attempt(
+        node: *mut Node<Self>,
+        params: &Params,
+        density: Density,
+        initial: Option<&Rows>,
+        started: Instant,
+    ) -> Attempt {
         // SAFETY: as for `run`.
         unsafe {
             let shuffle = (*node).state.shuffle;
             let settings = (*node).state.settings;
             let buffer_bytes = (*node).state.outcome.buffer_bytes;
             let left = settings.memory_limit.saturating_sub(settings.buffers() * buffer_bytes);
-            // Weights while training, and the model built from them.
-            let most = left / 24;
+            // Weights while training, and the model built from them; beside them what is held out.
+            let most = left / if params.eval_fraction > 0.0 { 48 } else { 24 };
             if let Density::Dense(dims) = density
                 && dims > most
             {
                 let what = format!("{dims} weights");
-                error::raise(Error::MemoryLimit { what, needed: dims * 24, limit: left });
+                error::raise(Error::MemoryLimit { what, needed: dims * 24, limit: most * 24 });
             }
             (*shuffle).state.limit_features(most);
             let loss = (*shuffle).state.coder().map_or(Loss::LogLoss, LabelCoder::loss);
+            let weighted = (*shuffle).state.is_weighted();
             let batch = || {
-                let mut tuples = TupleBuffer::new(density, buffer_bytes);
+                let tuples = TupleBuffer::new(density, buffer_bytes);
+                let mut tuples = if weighted { tuples.with_weights() } else { tuples };
                 tuples.reserve_all(memory::advise_huge_pages).unwrap_or_else(|e| error::raise(e));
-                Batch { tuples, epoch: 0, fill: 0, last: false, loss, classes: 2, class_weights: Vec::new() }
+                Batch {
+                    tuples,
+                    epoch: 0,
+                    fill: 0,
+                    last: false,
+                    loss,
+                    classes: 2,
+                    class_weights: Vec::new(),
+                    measure: false,
+                }
             };
             let mut inline: Option<Inline> = None;
-            let compute = || Compute::new(params.clone(), loss, density, left);
+            let compute = || Compute::new(params.clone(), loss, density, left, initial.cloned());
             if settings.async_compute {
                 match ReadThread::start(compute(), vec![batch(), batch()]) {
                     Ok(thread) => (*node).state.thread = Some(thread),
@@ -307,8 +326,10 @@ impl Sgd {
                 if epoch > 0 {
                     pg_sys::ExecReScan(shuffle.cast());
                 }
-                let Some(done) = Self::epoch(node, epoch, &mut inline) else {
-                    return Attempt::Restart;
+                let done = match Self::pass(node, epoch, false, &mut inline) {
+                    None => return Attempt::Restart,
+                    Some(PassDone::Epoch(done)) => done,
+                    Some(PassDone::Measured(_)) => error::internal("an epoch did not train"),
                 };
                 if done.report.rows == 0 {
                     // Everything was left out for NULL.
@@ -325,6 +346,14 @@ impl Sgd {
                     break;
                 }
             }
+            if params.final_loss {
+                pg_sys::ExecReScan(shuffle.cast());
+                if let Some(PassDone::Measured(measured)) =
+                    Self::pass(node, (*node).state.outcome.history.len() as u32, true, &mut inline)
+                {
+                    (*node).state.outcome.measured = measured;
+                }
+            }
             let trainer = match (inline, (*node).state.thread.take()) {
                 (Some(inline), _) => inline.compute.into_trainer(),
                 (None, Some(thread)) => match thread.finish() {
@@ -338,8 +367,8 @@ impl Sgd {
         }
     }
 
-    /// Runs one epoch over the child; `None` when training must begin anew.
-    unsafe fn epoch(node: *mut Node<Self>, epoch: u32, inline: &mut Option<Inline>) -> Option<EpochDone> {
+    /// Runs one pass over the child, an epoch or a measurement; `None` when training must begin anew.
+    unsafe fn pass(node: *mut Node<Self>, epoch: u32, measure: bool, inline: &mut Option<Inline>) -> Option<PassDone> {
         // SAFETY: as for `run`.
         unsafe {
             let shuffle = (*node).state.shuffle;
@@ -360,6 +389,7 @@ impl Sgd {
                 batch.fill = fill;
                 let last = filled == Filled::Last;
                 batch.last = last;
+                batch.measure = measure;
                 batch.loss = (*shuffle).state.coder()?.loss();
                 batch.classes = (*shuffle).state.coder()?.class_count();
                 // All classes have been met when the first epoch ends.
@@ -377,7 +407,7 @@ impl Sgd {
                     }
                 }
                 if last && epoch == 0 {
-                    let rows = (*shuffle).state.epoch_pulled() - (*shuffle).state.epoch_skipped();
+                    let rows = (*shuffle).state.epoch_rows();
                     if let Some(Err(e)) = (*shuffle).state.coder().map(|coder| coder.check_complete(rows)) {
                         error::raise(e);
                     }
@@ -428,8 +458,8 @@ impl Sgd {
         }
     }
 
-    /// The read thread's answer to an epoch.
-    unsafe fn take_reply(node: *mut Node<Self>) -> Result<EpochDone> {
+    /// The read thread's answer to a pass.
+    unsafe fn take_reply(node: *mut Node<Self>) -> Result<PassDone> {
         // SAFETY: as for `run`.
         unsafe {
             let waiting = Instant::now();
@@ -463,7 +493,7 @@ impl Sgd {
         // SAFETY: as for `run`.
         unsafe {
             let shuffle = &(*(*node).state.shuffle).state;
-            let expected = shuffle.epoch_pulled() - shuffle.epoch_skipped();
+            let expected = shuffle.epoch_rows();
             if done.report.rows != expected {
                 error::internal(&format!("epoch {} trained on {} of {expected} tuples", epoch + 1, done.report.rows));
             }
@@ -474,14 +504,19 @@ impl Sgd {
             outcome.weight_bytes = done.weight_bytes;
             outcome.loss_name = shuffle.coder().map(|coder| coder.loss().name());
             if params.verbose {
-                let EpochReport { loss, accuracy, learning_rate, rows, diverged, .. } = done.report;
+                let EpochReport { loss, accuracy, eval, learning_rate, rows, diverged, .. } = done.report;
                 let diverged = if diverged { " (diverged: back to the epoch before, with half the rate)" } else { "" };
-                let accuracy = accuracy.map(|a| format!(", accuracy {a:.5}")).unwrap_or_default();
+                let loss = loss.map(|loss| format!("loss {loss:.6}")).unwrap_or_else(|| "no loss".into());
+                let percent = |a: Option<f64>| a.map(|a| format!(", accuracy {a:.5}")).unwrap_or_default();
+                let accuracy = percent(accuracy);
+                let eval = eval
+                    .map(|eval| format!(", held out: loss {:.6}{}", eval.loss, percent(eval.accuracy)))
+                    .unwrap_or_default();
                 ereport!(
                     PgLogLevel::NOTICE,
                     PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
                     format!(
-                        "epoch {} of {}: loss {loss:.6}{accuracy}, learning rate {learning_rate:.3e}, {rows} tuples{diverged}",
+                        "epoch {} of {}: {loss}{accuracy}{eval}, learning rate {learning_rate:.3e}, {rows} tuples{diverged}",
                         epoch + 1,
                         params.max_epochs
                     )
@@ -505,19 +540,22 @@ impl Sgd {
             let Some(coder) = state.coder() else { error::internal("there is no target") };
             let outcome = &(*node).state.outcome;
             let blocks = TupleShuffle::block_shuffle(shuffle).map(|b| (*b).state.layout());
-            let history = outcome.history.clone();
-            let mut header = header(&trainer, coder, state.target_type, density, history, stop);
+            let (history, measured) = (outcome.history.clone(), outcome.measured);
+            let trained = Trained { trainer, history, stop, measured };
+            let mut header = header(&trained, coder, state.target_type, density);
             header.params.buffer_size = Some(outcome.buffer_bytes);
             header.params.block_size = blocks.map(|b| b.pages_per_block as usize * pg_sys::BLCKSZ as usize);
             header.target = state.names().target.clone();
             header.features = state.names().features.clone();
+            header.weight = state.names().weight.clone();
+            header.rows_held_out = state.held_out();
             header.rows_skipped = state.epoch_skipped();
             header.blocks = blocks.map_or(0, |b| b.blocks());
             header.blocks_per_buffer = outcome.blocks_per_buffer;
             header.peak_memory = (state.peak_bytes() + outcome.weight_bytes) as u64;
             header.duration_ms = started.elapsed().as_secs_f64() * 1e3;
             let old = pg_sys::MemoryContextSwitchTo((*(*node).css.ss.ps.state).es_query_cxt);
-            let datum = model_datum(trainer, coder, header);
+            let datum = model_datum(trained.trainer, coder, header);
             pg_sys::MemoryContextSwitchTo(old);
             datum.unwrap_or_else(|e| error::raise(e))
         }
@@ -603,6 +641,7 @@ impl CustomNode for Sgd {
             (*node).state.thread = None;
             (*node).state.params = None;
             (*node).state.outcome.history.clear();
+            (*node).state.outcome.measured = None;
             node::rescan_child(node, (*node).state.shuffle.cast());
         }
     }
@@ -653,9 +692,19 @@ impl CustomNode for Sgd {
             out.integer("Restarts", i64::from(outcome.restarts));
         }
         if let Some(done) = &outcome.last {
-            out.float("Final Loss", done.report.loss, 6);
+            if let Some(loss) = done.report.loss {
+                out.float("Final Progressive Loss", loss, 6);
+            }
             if let Some(accuracy) = done.report.accuracy {
                 out.float("Final Progressive Accuracy", accuracy, 5);
+            }
+            for (name, measured) in [("Held-Out", done.report.eval), ("Final", outcome.measured)] {
+                if let Some(measured) = measured {
+                    out.float(&format!("{name} Loss"), measured.loss, 6);
+                    if let Some(accuracy) = measured.accuracy {
+                        out.float(&format!("{name} Accuracy"), accuracy, 5);
+                    }
+                }
             }
             out.bytes("Weights Memory", outcome.weight_bytes);
             out.text("Compute", if outcome.asynchronous { "in the read thread" } else { "between the fills" });

@@ -13,12 +13,15 @@ use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_method
 use crate::pg::{list, relation, thread, types};
 use corgipile_core::labels::{Coded, LabelCoder, Meaning};
 use corgipile_core::params::{OnNull, Params};
+use corgipile_core::permute::mix;
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{check_for_interrupts, pg_sys};
 
 /// Tuples between two returns from the unguarded loop.
 const QUOTA: u32 = 4096;
+/// Tells the hashes that choose the rows to hold out from other uses of the seed.
+const HOLD_OUT: u64 = 0x686f_6c64;
 
 /// State of the node.
 pub struct TupleShuffle {
@@ -45,6 +48,9 @@ struct Training {
     /// Counters of the child's tuples in this epoch.
     epoch_pulled: u64,
     epoch_skipped: u64,
+    /// Rows of this epoch that are not trained on for other reasons: without weight, or held out.
+    epoch_passed_over: u64,
+    held_out: u64,
 }
 
 /// What EXPLAIN shows of the plan.
@@ -105,22 +111,31 @@ pub fn new_coder(target_type: pg_sys::Oid, params: &Params) -> LabelCoder {
     LabelCoder::new(types::target_kind(target_type), params.loss).unwrap_or_else(|e| error::raise(e))
 }
 
-/// A decoder for inputs with the columns target, indices (if sparse), values in this order.
+/// A decoder for inputs with the columns target, indices (if sparse), values, weight (if `weighted`) in
+/// this order.
 pub fn decoder(
     target_type: pg_sys::Oid,
     coder: &LabelCoder,
-    index_element: Option<Element>,
-    value_element: Element,
-    on_null: OnNull,
+    (index_element, value_element): (Option<Element>, Element),
+    weighted: bool,
+    params: &Params,
     temporary: pg_sys::MemoryContext,
 ) -> Decoder {
     let sparse = index_element.is_some();
+    let values = if sparse { 2 } else { 1 };
     let label_read = label_read(target_type);
     Decoder {
         target: 0,
         indices: 1,
-        values: if sparse { 2 } else { 1 },
-        columns: if sparse { 3 } else { 2 },
+        values,
+        weight: values + 1,
+        weighted,
+        // The fraction of all hashes; 0.9 at most, so it does not overflow.
+        hold_out_below: (params.eval_fraction * u64::MAX as f64) as u64,
+        hold_out_seed: mix(HOLD_OUT, params.seed as u64),
+        held_out_known: false,
+        position: core::ptr::null(),
+        columns: values as i32 + 1 + i32::from(weighted),
         index_element: index_element.unwrap_or(Element::Int4),
         value_element,
         sparse,
@@ -133,12 +148,14 @@ pub fn decoder(
         texts: [(core::ptr::null(), 0); KNOWN_CLASSES],
         labels: [0.0; KNOWN_CLASSES],
         label: None,
-        skip_nulls: on_null == OnNull::Skip,
+        skip_nulls: params.on_null == OnNull::Skip,
         direct: core::ptr::null_mut(),
         pending: core::ptr::null_mut(),
         temporary,
         pulled: 0,
         skipped: 0,
+        passed_over: 0,
+        held_out: 0,
     }
 }
 
@@ -242,14 +259,24 @@ impl TupleShuffle {
         self.training.as_ref().map(|training| &training.coder)
     }
 
-    /// Rows left out in this epoch.
-    pub fn epoch_skipped(&self) -> u64 {
-        self.training.as_ref().map_or(0, |training| training.epoch_skipped)
+    /// Whether buffers need room for a weight beside each tuple.
+    pub fn is_weighted(&self) -> bool {
+        self.names.weight.is_some() || self.training.as_ref().is_some_and(|t| t.decoder.hold_out_below > 0)
     }
 
-    /// Rows that the child gave in this epoch.
-    pub fn epoch_pulled(&self) -> u64 {
-        self.training.as_ref().map_or(0, |training| training.epoch_pulled)
+    /// Rows to be trained on in this epoch.
+    pub fn epoch_rows(&self) -> u64 {
+        self.training.as_ref().map_or(0, |t| t.epoch_pulled - t.epoch_skipped - t.epoch_passed_over)
+    }
+
+    /// Rows held out of training.
+    pub fn held_out(&self) -> u64 {
+        self.training.as_ref().map_or(0, |training| training.held_out)
+    }
+
+    /// Rows left out for NULL in this epoch.
+    pub fn epoch_skipped(&self) -> u64 {
+        self.training.as_ref().map_or(0, |training| training.epoch_skipped)
     }
 
     /// Rows that the child gave in this epoch, the ones of a fill in progress included.
@@ -288,10 +315,20 @@ impl TupleShuffle {
             let index_element = state.sparse.then(|| element_of(type_at(1), name_at(0), true));
             let values = if state.sparse { 2 } else { 1 };
             let value_element = element_of(type_at(values), name_at(values - 1), false);
+            let weighted = state.names.weight.is_some();
             let coder = coder.unwrap_or_else(|| new_coder(state.target_type, params));
             let temporary = (*(*node).css.ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
-            let decoder = decoder(state.target_type, &coder, index_element, value_element, params.on_null, temporary);
-            state.training = Some(Training { decoder, coder, texts: Vec::new(), epoch_pulled: 0, epoch_skipped: 0 });
+            let elements = (index_element, value_element);
+            let decoder = decoder(state.target_type, &coder, elements, weighted, params, temporary);
+            state.training = Some(Training {
+                decoder,
+                coder,
+                texts: Vec::new(),
+                epoch_pulled: 0,
+                epoch_skipped: 0,
+                epoch_passed_over: 0,
+                held_out: 0,
+            });
             if state.sparse {
                 return Self::peek(node).map(|_| Density::Sparse);
             }
@@ -320,14 +357,23 @@ impl TupleShuffle {
             if !(*child).chgParam.is_null() {
                 pg_sys::ExecReScan(child);
             }
+            let decoder = (*node).state.training.as_mut().map(|training| &mut training.decoder);
+            if let (Some(decoder), Some(blocks)) = (decoder, Self::block_shuffle(node))
+                && decoder.hold_out_below > 0
+            {
+                BlockShuffle::prepare(blocks);
+                decoder.position = (*blocks).state.position();
+            }
             if let Some(blocks) = node::downcast::<BlockShuffle>(child) {
                 BlockShuffle::prepare(blocks);
                 let decoder = (*node).state.training.as_mut().map(|training| &mut training.decoder);
                 if let (Some(decoder), Some((scan, columns))) = (decoder, BlockShuffle::direct(blocks)) {
                     decoder.direct = scan;
                     decoder.target = columns[0];
-                    decoder.values = columns[columns.len() - 1];
-                    decoder.indices = if decoder.sparse { columns[1] } else { decoder.values };
+                    let values = if decoder.sparse { 2 } else { 1 };
+                    decoder.values = columns[values];
+                    decoder.indices = columns[1];
+                    decoder.weight = columns[if decoder.weighted { values + 1 } else { 0 }];
                     // The scan has deformed what is needed.
                     decoder.columns = 0;
                 }
@@ -417,6 +463,9 @@ impl TupleShuffle {
                 let decoder = &mut training.decoder;
                 training.epoch_pulled += std::mem::take(&mut decoder.pulled);
                 let skipped = std::mem::take(&mut decoder.skipped);
+                let held_out = std::mem::take(&mut decoder.held_out);
+                training.held_out += held_out;
+                training.epoch_passed_over += std::mem::take(&mut decoder.passed_over) + held_out;
                 training.epoch_skipped += skipped;
                 state.skipped += skipped;
             }
@@ -484,17 +533,17 @@ impl CustomNode for TupleShuffle {
     }
 
     unsafe fn create(plan: *mut pg_sys::CustomScan) -> Self {
-        // SAFETY: a plan made by the planner module: two or three columns, names as private data.
-        let (names, target_type, columns) = unsafe {
+        // SAFETY: a plan made by the planner module: two to four columns, names as private data.
+        let (names, target_type) = unsafe {
             let targets = list::pointers::<pg_sys::TargetEntry>((*plan).scan.plan.targetlist);
             let target = targets.first().map_or(pg_sys::InvalidOid, |t| pg_sys::exprType((**t).expr.cast()));
-            (list::read_private_data::<ColumnNames>((*plan).custom_private), target, targets.len())
+            (list::read_private_data::<ColumnNames>((*plan).custom_private).unwrap_or_default(), target)
         };
         Self {
             child: std::ptr::null_mut(),
-            names: names.unwrap_or_default(),
+            sparse: names.features.len() == 2,
+            names,
             target_type,
-            sparse: columns == 3,
             training: None,
             explain: Explained::default(),
             rows: 0,
@@ -517,8 +566,13 @@ impl CustomNode for TupleShuffle {
                 training.decoder.label = None;
                 training.decoder.pulled = 0;
                 training.decoder.skipped = 0;
+                training.decoder.passed_over = 0;
+                // An epoch that was read to its end has shown all that is held out.
+                training.decoder.held_out_known = training.held_out > 0;
+                training.decoder.held_out = 0;
                 training.epoch_pulled = 0;
                 training.epoch_skipped = 0;
+                training.epoch_passed_over = 0;
             }
             node::rescan_child(node, (*node).state.child);
         }
@@ -544,6 +598,9 @@ impl CustomNode for TupleShuffle {
             out.integer("Tuples", state.rows as i64);
             if state.skipped > 0 {
                 out.integer("Rows Skipped for NULL", state.skipped as i64);
+            }
+            if state.held_out() > 0 {
+                out.integer("Rows Held Out", state.held_out() as i64);
             }
             out.integer("Fills", state.fills as i64);
             out.bytes("Peak Memory", explain.peak_bytes);

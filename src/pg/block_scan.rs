@@ -214,6 +214,7 @@ impl BlockScan {
     }
 
     /// Page and line of the tuple returned last.
+    #[inline(always)]
     pub fn current_ctid(&self) -> (u32, u16) {
         // SAFETY: the slot lives as long as the scan.
         let tid = unsafe { (*self.table_slot).tts_tid };

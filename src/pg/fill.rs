@@ -10,6 +10,7 @@
 use super::array::{self, Element, RawArray, Unusable};
 use super::block_scan::BlockScan;
 use super::raw;
+use corgipile_core::permute::mix;
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys;
 
@@ -45,6 +46,8 @@ pub enum Column {
     Indices,
     /// The feature values.
     Values,
+    /// How much the tuple counts.
+    Weight,
 }
 
 /// Classes that the loop knows by itself.
@@ -73,8 +76,23 @@ pub enum Stop {
     Length(usize),
     /// Indices and values of different length.
     Unpaired(usize, usize),
+    /// A weight below 0, or not finite.
+    Weight(f64),
     /// The index at this position (from 1) is below 1, too large, or not above the one before it.
     Index(usize, i64),
+}
+
+/// What became of a tuple.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in the buffer.
+    Row,
+    /// Left out for NULL.
+    Null,
+    /// Left out for its weight of 0.
+    Absent,
+    /// Held out, and seen in an epoch before.
+    HeldOut,
 }
 
 /// How to decode a tuple, and the state of decoding.
@@ -86,6 +104,18 @@ pub struct Decoder {
     pub indices: usize,
     /// Position of the feature values.
     pub values: usize,
+    /// Position of the weight; unused when there is none.
+    pub weight: usize,
+    /// Is there a weight?
+    pub weighted: bool,
+    /// Hashes below this are of tuples to hold out; 0: none.
+    pub hold_out_below: u64,
+    /// Start of those hashes.
+    pub hold_out_seed: u64,
+    /// Tuples to hold out have been seen: leave them out.
+    pub held_out_known: bool,
+    /// The scan whose row is being decoded, if there is one: its position is hashed, else the tuple.
+    pub position: *const BlockScan,
     /// Columns of the input.
     pub columns: i32,
     /// Element type of the indices.
@@ -123,8 +153,12 @@ pub struct Decoder {
     pub temporary: pg_sys::MemoryContext,
     /// Tuples pulled.
     pub pulled: u64,
-    /// Tuples left out.
+    /// Tuples left out for NULL.
     pub skipped: u64,
+    /// Tuples left out for other reasons.
+    pub passed_over: u64,
+    /// Tuples of this fill that are held out.
+    pub held_out: u64,
 }
 
 /// Raw view of a buffer's storage.
@@ -134,6 +168,9 @@ pub struct Room {
     indices: *mut u32,
     ends: *mut usize,
     labels: *mut f32,
+    weights: *mut f32,
+    weights_there: usize,
+    row_bytes: usize,
     rows: usize,
     rows_there: usize,
     used: usize,
@@ -148,6 +185,7 @@ impl Room {
         let (rows_there, _) = buffer.capacity();
         let (limit, max_features) = (buffer.limit(), buffer.max_features());
         let dense = matches!(buffer.density(), Density::Dense(_));
+        let row_bytes = buffer.sparse_row_bytes();
         let storage = buffer.storage();
         Self {
             rows: storage.rows,
@@ -158,6 +196,9 @@ impl Room {
             indices: storage.indices.as_mut_ptr(),
             ends: storage.ends.as_mut_ptr(),
             labels: storage.labels.as_mut_ptr(),
+            weights: storage.weights.as_mut_ptr(),
+            weights_there: storage.weights.len(),
+            row_bytes,
             limit,
             max_features,
         }
@@ -250,7 +291,30 @@ impl Decoder {
         unsafe { array::open(datum, self.temporary) }.map_err(|what| Stop::Unusable(column, what))
     }
 
-    /// Decodes one tuple into `room`. `Ok(false)`: it was left out.
+    /// The hash by which the tuple just written to row `rows` is held out or not.
+    ///
+    /// # Safety
+    /// `from..to` are its values in `room`.
+    #[inline(always)]
+    unsafe fn hash(&self, room: &Room, label: f32, from: usize, to: usize) -> u64 {
+        // SAFETY: by contract; the scan is the one that the child reads.
+        unsafe {
+            if !self.position.is_null() {
+                let (page, line) = (*self.position).current_ctid();
+                return mix(self.hold_out_seed, (u64::from(page) << 16) | u64::from(line));
+            }
+            let mut hash = mix(self.hold_out_seed, u64::from(label.to_bits()));
+            let mut i = from;
+            while i < to {
+                let number = if self.sparse { *room.indices.add(i) } else { 0 };
+                hash = mix(hash, (u64::from(number) << 32) | u64::from((*room.values.add(i)).to_bits()));
+                i += 1;
+            }
+            hash
+        }
+    }
+
+    /// Decodes one tuple into `room`.
     ///
     /// # Safety
     /// Inside a guard; `values` and `nulls` hold the columns that the decoder was made for.
@@ -260,9 +324,23 @@ impl Decoder {
         values: *const pg_sys::Datum,
         nulls: *const bool,
         room: &mut Room,
-    ) -> Result<bool, Stop> {
+    ) -> Result<Taken, Stop> {
         // SAFETY: by contract; every write to `room` is below the lengths it was made with.
         unsafe {
+            let mut weight = 1.0;
+            if self.weighted {
+                if *nulls.add(self.weight) {
+                    return if self.skip_nulls { Ok(Taken::Null) } else { Err(Stop::Null(Column::Weight)) };
+                }
+                let given = f64::from_bits((*values.add(self.weight)).value() as u64);
+                weight = given as f32;
+                if !(given >= 0.0 && weight.is_finite()) {
+                    return Err(Stop::Weight(given));
+                }
+                if weight == 0.0 {
+                    return Ok(Taken::Absent);
+                }
+            }
             let mut null = None;
             if *nulls.add(self.values) {
                 null = Some(Column::Values);
@@ -274,10 +352,10 @@ impl Decoder {
                 null = Some(Column::Target);
             }
             if let Some(column) = null {
-                return if self.skip_nulls { Ok(false) } else { Err(Stop::Null(column)) };
+                return if self.skip_nulls { Ok(Taken::Null) } else { Err(Stop::Null(column)) };
             }
             let features = match self.array(*values.add(self.values), Column::Values) {
-                Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(false),
+                Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
                 other => other?,
             };
             let label = match self.label {
@@ -286,16 +364,17 @@ impl Decoder {
             };
             self.label = Some(label);
             let rows = room.rows;
+            let (from, to);
             if self.sparse {
                 let numbers = match self.array(*values.add(self.indices), Column::Indices) {
-                    Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(false),
+                    Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
                     other => other?,
                 };
                 let n = features.len;
                 if numbers.len != n {
                     return Err(Stop::Unpaired(numbers.len, n));
                 }
-                if rows > 0 && (rows + 1) * 16 + (room.used + n) * 8 > room.limit {
+                if rows > 0 && (rows + 1) * room.row_bytes + (room.used + n) * 8 > room.limit {
                     return Err(Stop::Full);
                 }
                 if rows >= room.rows_there || room.used + n > room.values_there {
@@ -317,8 +396,7 @@ impl Decoder {
                     i += 1;
                 }
                 room.max_features = room.max_features.max(previous as usize);
-                room.used += n;
-                *room.ends.add(rows) = room.used;
+                (from, to) = (room.used, room.used + n);
             } else {
                 if features.len != self.dims || features.len == 0 {
                     return Err(Stop::Length(features.len));
@@ -326,15 +404,29 @@ impl Decoder {
                 if rows >= room.rows_there {
                     return Err(Stop::Room(features.len));
                 }
-                let to = room.values.add(rows * self.dims);
-                if let Some(position) = array::copy_values(features, self.value_element, to) {
+                (from, to) = (rows * self.dims, (rows + 1) * self.dims);
+                if let Some(position) = array::copy_values(features, self.value_element, room.values.add(from)) {
                     return Err(Stop::NotFinite(Column::Values, position));
                 }
             }
+            self.label = None;
+            if self.hold_out_below > 0 && self.hash(room, label, from, to) < self.hold_out_below {
+                if self.held_out_known {
+                    return Ok(Taken::HeldOut);
+                }
+                weight = -weight;
+                self.held_out += 1;
+            }
+            if room.weights_there > rows {
+                *room.weights.add(rows) = weight;
+            }
+            if self.sparse {
+                room.used = to;
+                *room.ends.add(rows) = to;
+            }
             *room.labels.add(rows) = label;
             room.rows = rows + 1;
-            self.label = None;
-            Ok(true)
+            Ok(Taken::Row)
         }
     }
 
@@ -386,8 +478,9 @@ impl Decoder {
                 }
                 let slot = self.pending;
                 match self.decode((*slot).tts_values, (*slot).tts_isnull, room) {
-                    Ok(true) => {}
-                    Ok(false) => self.skipped += 1,
+                    Ok(Taken::Row) => {}
+                    Ok(Taken::Null) => self.skipped += 1,
+                    Ok(Taken::Absent | Taken::HeldOut) => self.passed_over += 1,
                     Err(stop) => return stop,
                 }
                 self.pending = core::ptr::null_mut();
@@ -407,6 +500,14 @@ impl Decoder {
         unsafe {
             while self.pull(child) {
                 let slot = self.pending;
+                let weightless = self.weighted
+                    && !*(*slot).tts_isnull.add(self.weight)
+                    && f64::from_bits((*(*slot).tts_values.add(self.weight)).value() as u64) as f32 == 0.0;
+                if weightless {
+                    self.passed_over += 1;
+                    self.pending = core::ptr::null_mut();
+                    continue;
+                }
                 if *(*slot).tts_isnull.add(self.values) {
                     if !self.skip_nulls {
                         return Err(Stop::Null(Column::Values));

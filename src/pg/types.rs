@@ -129,6 +129,17 @@ pub fn class_text(value: &TargetValue, target_type: pg_sys::Oid) -> String {
     }
 }
 
+/// A class from its text form, as [`class_text`] wrote it; `None` if that is no value of the type.
+pub fn class_of_text(text: &str, target_type: pg_sys::Oid) -> Option<TargetValue> {
+    match base_type(target_type) {
+        pg_sys::BOOLOID => text.parse().ok().map(|b: bool| TargetValue::Integer(i64::from(b))),
+        pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID => text.parse().ok().map(TargetValue::Integer),
+        pg_sys::FLOAT4OID => text.parse().ok().map(|x: f32| TargetValue::Number(f64::from(x))),
+        pg_sys::FLOAT8OID | pg_sys::NUMERICOID => text.parse().ok().map(TargetValue::Number),
+        _ => Some(TargetValue::Text(text.into())),
+    }
+}
+
 /// A varlena with these bytes in the current memory context; `None` over PostgreSQL's 1 GB.
 pub fn varlena_datum(bytes: &[u8]) -> Option<pg_sys::Datum> {
     let size = bytes.len().checked_add(pg_sys::VARHDRSZ)?;

@@ -28,11 +28,37 @@ pub fn init() {
     }
 }
 
+/// The arguments of `corgipile.sgd(target, [indices,] values [, options [, weight]])` by role.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// Are there feature numbers beside the values?
+    pub sparse: bool,
+    /// Place of the options.
+    pub options: Option<usize>,
+    /// Place of the weight.
+    pub weight: Option<usize>,
+}
+
+impl Roles {
+    /// From the arguments' types; `None` for none of the aggregate's forms.
+    pub fn of(types: &[pg_sys::Oid]) -> Option<Self> {
+        let options = types.iter().skip(2).position(|oid| *oid == pg_sys::JSONBOID).map(|i| i + 2);
+        let weight = options.map(|i| i + 1).filter(|i| *i < types.len());
+        let rest = types.len() - usize::from(options.is_some()) - usize::from(weight.is_some());
+        matches!(rest, 2 | 3).then_some(Self { sparse: rest == 3, options, weight })
+    }
+
+    /// Places of the columns that are read: target, indices, values, weight.
+    pub fn columns(self) -> impl Iterator<Item = usize> {
+        (0..if self.sparse { 3 } else { 2 }).chain(self.weight)
+    }
+}
+
 /// The aggregate call of a query level that trains, and its arguments by role.
 #[derive(Clone, Copy)]
 pub struct TrainingCall {
     aggref: *mut pg_sys::Aggref,
-    sparse: bool,
+    roles: Roles,
     /// The options, free of columns and volatile functions; null for none.
     options: *mut pg_sys::Expr,
     /// The query has volatile functions: its rows must be computed once, not once an epoch.
@@ -92,19 +118,14 @@ unsafe fn training_of(root: *mut pg_sys::PlannerInfo) -> Option<TrainingCall> {
         }
         let args = list::pointers::<pg_sys::TargetEntry>((*aggref).args);
         let types: Vec<pg_sys::Oid> = args.iter().map(|arg| pg_sys::exprType((**arg).expr.cast())).collect();
-        let with_options = types.last() == Some(&pg_sys::JSONBOID) && types.len() > 2;
-        let sparse = match types.len() - usize::from(with_options) {
-            2 => false,
-            3 => true,
-            _ => return None,
-        };
-        let options = if with_options { (*args[args.len() - 1]).expr } else { std::ptr::null_mut() };
+        let roles = Roles::of(&types)?;
+        let options = roles.options.map_or(std::ptr::null_mut(), |i| (*args[i]).expr);
         let constant = options.is_null()
             || !(pg_sys::contain_var_clause(options.cast())
                 || pg_sys::contain_volatile_functions(options.cast())
                 || pg_sys::contain_subplans(options.cast()));
         let volatile = pg_sys::contain_volatile_functions(query.cast());
-        constant.then_some(TrainingCall { aggref, sparse, options, volatile })
+        constant.then_some(TrainingCall { aggref, roles, options, volatile })
     }
 }
 

@@ -192,8 +192,12 @@ unsafe fn column_names(root: *mut pg_sys::PlannerInfo, call: &TrainingCall) -> C
             }
         };
         let args = list::pointers::<pg_sys::TargetEntry>((*call.aggref).args);
-        let features = if call.sparse { 1..3 } else { 1..2 };
-        ColumnNames { target: name(args[0]), features: features.map(|i| name(args[i])).collect() }
+        let features = if call.roles.sparse { 1..3 } else { 1..2 };
+        ColumnNames {
+            target: name(args[0]),
+            features: features.map(|i| name(args[i])).collect(),
+            weight: call.roles.weight.map(|i| name(args[i])),
+        }
     }
 }
 
@@ -213,11 +217,11 @@ pub unsafe fn replace_aggregate(
         if input.is_null() || !(*input).param_info.is_null() {
             return;
         }
-        // The child computes exactly the target and the features, in this order.
+        // The child computes exactly the target, the features and the weight, in this order.
         let args = list::pointers::<pg_sys::TargetEntry>((*call.aggref).args);
         let target = pg_sys::create_empty_pathtarget();
-        for arg in &args[..if call.sparse { 3 } else { 2 }] {
-            pg_sys::add_column_to_pathtarget(target, (**arg).expr, 0);
+        for i in call.roles.columns() {
+            pg_sys::add_column_to_pathtarget(target, (*args[i]).expr, 0);
         }
         let target = pg_sys::set_pathtarget_cost_width(root, target);
         let mut projected = pg_sys::create_projection_path(root, input_rel, input, target).cast::<pg_sys::Path>();
