@@ -150,8 +150,11 @@ BEGIN
                 ('predict', 'text', 'corgipile_predict'),
                 ('predict_score', 'double precision', 'corgipile_predict_score'),
                 ('predict_value', 'double precision', 'corgipile_predict_value'),
-                ('predict_proba', 'double precision', 'corgipile_predict_proba')) AS v(name, result, symbol)
+                ('predict_proba', 'double precision', 'corgipile_predict_proba'),
+                ('prediction_probability', 'double precision', 'corgipile_prediction_probability')) AS v(name, result, symbol)
             LOOP
+                -- That of PREDICT BY is for PREDICT BY only.
+                CONTINUE WHEN f.name = 'prediction_probability' AND schema <> 'corgipile';
                 FOREACH input IN ARRAY ARRAY[
                     'features anyarray', 'features_k integer[], features_v anyarray', 'input record']
                 LOOP

@@ -30,7 +30,7 @@ SELECT count(*) FILTER (WHERE abs(predict_proba(1, features_v, '0') + predict_pr
        count(*) FILTER (WHERE predict_proba(1, features_v) <> predict_proba(1, features_v, predict(1, features_v))) AS other_class,
        count(*) FILTER (WHERE predict_proba(1, features_v) < 0.5) AS not_the_larger
 FROM dense;
-SELECT predict_proba('svm', features_v) AS hinge_has_none FROM dense WHERE id = 1;
+SELECT probability AS hinge_has_none FROM dense PREDICT BY 'svm' WHERE id = 1;
 SELECT predict(NULL::bigint, features_v) IS NULL AND predict(1, NULL::real[]) IS NULL AS null_in_null_out FROM dense WHERE id = 1;
 SELECT predict_value('line', x) BETWEEN 0 AND 10 AS value, predict('line', x)::float8 = predict_value('line', x) AS same FROM line WHERE id = 1;
 

@@ -285,10 +285,17 @@ pg_function!(
 );
 pg_function!(
     /// predict_proba(model, features… [, class]) → float8: probability of the class, by default of
-    /// the predicted one; NULL where the loss has none.
+    /// the predicted one; an error where the loss has none.
     corgipile_predict_proba,
     pg_finfo_corgipile_predict_proba,
     predict_proba
+);
+pg_function!(
+    /// prediction_probability(model, features…) → float8: PREDICT BY's column, of the predicted class;
+    /// NULL where the loss has none.
+    corgipile_prediction_probability,
+    pg_finfo_corgipile_prediction_probability,
+    prediction_probability
 );
 
 /// Site (with the scores) and model of a call; `None` when an argument is NULL.
@@ -332,9 +339,23 @@ unsafe fn predict_value(call: Call) -> pg_sys::Datum {
     model.score_of(&site.scores).into_datum().unwrap_or_else(|| call.null())
 }
 
+unsafe fn prediction_probability(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let probability = model.class_of(&site.scores).and_then(|number| model.probability(&site.scores, number));
+    probability.and_then(IntoDatum::into_datum).unwrap_or_else(|| call.null())
+}
+
 unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
     let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    if !model.header.loss.has_probability() {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
+            format!("a model with loss \"{}\" gives no probabilities", model.header.loss.name()),
+            Some("Train with loss => 'log_loss', 'modified_huber' or 'softmax', or use predict_score."),
+        );
+    }
     let last = call.len() - 1;
     let probability = if call.type_of(last) != pg_sys::TEXTOID {
         model.class_of(&site.scores).and_then(|number| model.probability(&site.scores, number))

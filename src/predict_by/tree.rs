@@ -146,7 +146,7 @@ fn extra_columns(alias: &str, model: &Model) -> String {
         Model::Parameter(number) => {
             return format!(
                 "corgipile.predict(${number}, {alias}.*) AS prediction, \
-                 corgipile.predict_proba(${number}, {alias}.*) AS probability"
+                 corgipile.prediction_probability(${number}, {alias}.*) AS probability"
             );
         }
         Model::Constant(key) => key,
@@ -159,7 +159,7 @@ fn extra_columns(alias: &str, model: &Model) -> String {
         // It may come to be before the statement runs; if not, running it says that there is none.
         return format!(
             "corgipile.predict({key}, {alias}.*) AS prediction, \
-             corgipile.predict_proba({key}, {alias}.*) AS probability"
+             corgipile.prediction_probability({key}, {alias}.*) AS probability"
         );
     };
     // The id, not the name: columns and types below are this model's, whatever the name means later.
@@ -171,7 +171,7 @@ fn extra_columns(alias: &str, model: &Model) -> String {
     if header.loss.is_classification() {
         format!(
             "CAST(corgipile.predict({key}, {features}) AS {}) AS prediction, \
-             corgipile.predict_proba({key}, {features}) AS probability",
+             corgipile.prediction_probability({key}, {features}) AS probability",
             header.target_type
         )
     } else {
