@@ -9,8 +9,10 @@
 #![deny(missing_docs)]
 
 pub mod blocks;
+pub mod dense;
 pub mod error;
 pub mod exchange;
+mod exp;
 pub mod holdout;
 pub mod labels;
 pub mod loss;

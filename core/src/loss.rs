@@ -5,6 +5,7 @@
 //! gradient descent tricks" (2012); Zhang, "Solving large scale linear prediction problems using
 //! stochastic gradient descent" (2004, modified Huber); the CorgiPile report (LR, SVM, softmax).
 
+use crate::exp::exp_of_negative;
 use serde::{Deserialize, Serialize};
 
 /// The losses there are.
@@ -160,7 +161,7 @@ impl PointLoss for LogLoss {
     fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
         let margin = y * p;
         // e ≤ 1: nothing overflows, and both results keep their relative precision.
-        let e = (-margin.abs()).exp();
+        let e = exp_of_negative(-margin.abs());
         // 1 / (1 + e^margin), the probability of the other class.
         let other = if margin >= 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) };
         ((-margin).max(0.0), 1.0 + e, -y * other)
@@ -240,7 +241,7 @@ impl Objective for Softmax {
                 best_other = best_other.max(*score);
             }
             // Shifted by the largest: no exponent is above 0.
-            *score = (*score - largest).exp();
+            *score = exp_of_negative(*score - largest);
             others += *score;
         }
         // ℓ = ln Σ e^(p_k − max) − (p_y − max); the sum lies between 1 and the number of classes.

@@ -8,7 +8,7 @@ use crate::loss::{Loss, sigmoid};
 use crate::params::Params;
 use crate::trainer::{EpochReport, Measured, StopReason};
 use crate::tuples::Features;
-use crate::vector::{dot, sparse_dot};
+use crate::vector::{sparse_dot, wide_dot};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +171,7 @@ impl Model {
         }
         for row in self.weights.chunks_exact(self.row_len()) {
             let sum = match x {
-                Features::Dense(x) => dot(&row[..n], x),
+                Features::Dense(x) => wide_dot(&row[..n], x),
                 Features::Sparse(k, x) => sparse_dot(&row[..n], k, x),
             };
             scores.push(f64::from(sum + row[n]));

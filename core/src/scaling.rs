@@ -5,6 +5,7 @@
 //! folded back, so the model is in the user's units and prediction costs nothing extra.
 
 use crate::tuples::{Density, TupleBuffer};
+use crate::vector::dispatch;
 use crate::weights::Rows;
 use crate::{Error, Result};
 
@@ -17,6 +18,32 @@ pub struct Scaling {
     inverse: Vec<f32>,
     target: Option<(f64, f64)>,
     constant: usize,
+}
+
+/// Scales dense rows; a type of its own for [`dispatch`].
+struct Apply<'a> {
+    scaling: &'a Scaling,
+    tuples: &'a mut TupleBuffer,
+}
+
+impl pulp::WithSimd for Apply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Scaling { mean, inverse, .. } = self.scaling;
+        for row in self.tuples.dense_rows_mut() {
+            if mean.is_empty() {
+                for (x, inverse) in row.iter_mut().zip(inverse) {
+                    *x *= inverse;
+                }
+            } else {
+                for ((x, mean), inverse) in row.iter_mut().zip(mean).zip(inverse) {
+                    *x = (*x - mean) * inverse;
+                }
+            }
+        }
+    }
 }
 
 fn zeros<T: Clone + Default>(n: usize) -> Result<Vec<T>> {
@@ -92,19 +119,7 @@ impl Scaling {
         if self.inverse.is_empty() {
             return;
         }
-        pulp::Arch::new().dispatch(|| {
-            for row in tuples.dense_rows_mut() {
-                if self.mean.is_empty() {
-                    for (x, inverse) in row.iter_mut().zip(&self.inverse) {
-                        *x *= inverse;
-                    }
-                } else {
-                    for ((x, mean), inverse) in row.iter_mut().zip(&self.mean).zip(&self.inverse) {
-                        *x = (*x - mean) * inverse;
-                    }
-                }
-            }
-        });
+        dispatch(Apply { scaling: self, tuples });
     }
 
     /// Weights in the user's units as they are over scaled tuples: the inverse of [`Self::unscale`].
@@ -142,7 +157,7 @@ impl Scaling {
 mod tests {
     use super::*;
     use crate::tuples::Features;
-    use crate::vector::dot;
+    use crate::vector::wide_dot;
     use proptest::prelude::*;
 
     proptest! {
@@ -161,8 +176,8 @@ mod tests {
             for (i, (x, _)) in rows.iter().enumerate() {
                 let Features::Dense(scaled) = tuples.features(i) else { unreachable!("dense") };
                 let (mean, unit) = scaling.target.unwrap_or((0.0, 1.0));
-                let expected = f64::from(dot(&w, scaled) + b) * unit + mean;
-                let found = f64::from(dot(&folded.weights, x) + folded.intercepts[0]);
+                let expected = f64::from(wide_dot(&w, scaled) + b) * unit + mean;
+                let found = f64::from(wide_dot(&folded.weights, x) + folded.intercepts[0]);
                 prop_assert!((expected - found).abs() < 1e-3 * (1.0 + expected.abs() + unit), "{expected} {found}");
             }
             // And back again: what a warm start does.

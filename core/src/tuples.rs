@@ -60,7 +60,7 @@ pub struct TupleBuffer {
     /// Sparse: feature numbers, beside `values`.
     indices: Vec<u32>,
     /// Sparse: end of each row in `values`.
-    ends: Vec<usize>,
+    ends: Vec<u32>,
     order: Vec<u32>,
     max_features: usize,
 }
@@ -77,7 +77,7 @@ pub struct Storage<'a> {
     /// Feature numbers (sparse).
     pub indices: &'a mut [u32],
     /// Ends of rows in `values` (sparse).
-    pub ends: &'a mut [usize],
+    pub ends: &'a mut [u32],
     /// Labels, one a row.
     pub labels: &'a mut [f32],
     /// Weights, one a row; empty where all tuples count the same.
@@ -156,7 +156,7 @@ impl TupleBuffer {
     fn used(&self) -> usize {
         match self.rows {
             0 => 0,
-            rows => self.ends.get(rows - 1).copied().unwrap_or(0),
+            rows => self.ends.get(rows - 1).map_or(0, |end| *end as usize),
         }
     }
 
@@ -175,7 +175,7 @@ impl TupleBuffer {
 
     /// Bytes that a sparse tuple costs beside its values and their numbers.
     pub fn sparse_row_bytes(&self) -> usize {
-        self.overhead() + size_of::<usize>()
+        self.overhead() + 4
     }
 
     /// Most rows of a dense buffer, or of empty sparse rows.
@@ -199,14 +199,16 @@ impl TupleBuffer {
 
     /// Bytes of storage that have been used at some time.
     pub fn bytes_held(&self) -> usize {
-        (self.values.len() + self.labels.len() * 2 + self.weights.len() + self.indices.len()) * 4
-            + self.ends.len() * size_of::<usize>()
+        let rows = self.labels.len() * 2 + self.weights.len() + self.ends.len();
+        (self.values.len() + self.indices.len() + rows) * 4
     }
 
     /// Whether a tuple of `values` stored values still fits under the limit. An empty buffer takes
     /// any tuple that fits in it at all.
     pub fn has_room(&self, values: usize) -> bool {
-        self.rows < u32::MAX as usize && self.bytes_used() + self.tuple_bytes(values) <= self.limit
+        let most = u32::MAX as usize;
+        let countable = self.density != Density::Sparse || self.used() + values <= most;
+        countable && self.rows < most && self.bytes_used() + self.tuple_bytes(values) <= self.limit
     }
 
     /// Makes storage for at least one more tuple of `values` values, growing by doubling up to the
@@ -257,8 +259,17 @@ impl TupleBuffer {
                 reserve(&mut self.order, rows, &mut advise)
             }
             Density::Sparse => {
+                // Rows of fewer values are rare; they grow the rest by moving it.
+                const FEW: usize = 4;
+                let rows = (self.limit / self.tuple_bytes(FEW)).min(u32::MAX as usize);
                 reserve(&mut self.values, self.limit / 8, &mut advise)?;
-                reserve(&mut self.indices, self.limit / 8, &mut advise)
+                reserve(&mut self.indices, self.limit / 8, &mut advise)?;
+                reserve(&mut self.ends, rows, &mut advise)?;
+                reserve(&mut self.labels, rows, &mut advise)?;
+                if self.weighted {
+                    reserve(&mut self.weights, rows, &mut advise)?;
+                }
+                reserve(&mut self.order, rows, &mut advise)
             }
         }
     }
@@ -313,7 +324,7 @@ impl TupleBuffer {
                 let end = start + x.len();
                 self.values[start..end].copy_from_slice(x);
                 self.indices[start..end].copy_from_slice(k);
-                self.ends[row] = end;
+                self.ends[row] = end as u32;
                 self.labels[row] = label;
                 self.commit(row + 1, k.last().map_or(0, |k| *k as usize + 1));
             }
@@ -340,7 +351,7 @@ impl TupleBuffer {
             used += from.len();
             if self.density == Density::Sparse {
                 self.indices.copy_within(from.clone(), to);
-                self.ends[rows] = used;
+                self.ends[rows] = used as u32;
             }
             self.values.copy_within(from, to);
             self.labels[rows] = self.labels[row];
@@ -382,7 +393,17 @@ impl TupleBuffer {
         }
     }
 
+    /// Features a tuple, and the values of all rows one after the other; none for sparse features.
+    #[inline(always)]
+    pub fn dense_values(&self) -> (usize, &[f32]) {
+        match self.density {
+            Density::Dense(dims) => (dims, &self.values[..self.rows * dims]),
+            Density::Sparse => (0, &[]),
+        }
+    }
+
     /// The features of row `row`.
+    #[inline(always)]
     pub fn features(&self, row: usize) -> Features<'_> {
         match self.density {
             Density::Dense(dims) => Features::Dense(&self.values[row * dims..(row + 1) * dims]),
@@ -396,7 +417,7 @@ impl TupleBuffer {
     /// Where the values of a sparse row lie.
     #[inline(always)]
     fn range(&self, row: usize) -> std::ops::Range<usize> {
-        (if row == 0 { 0 } else { self.ends[row - 1] })..self.ends[row]
+        (if row == 0 { 0 } else { self.ends[row - 1] as usize })..self.ends[row] as usize
     }
 
     /// Asks for what says where row `row` lies, and for its label, to be brought into the cache: the
@@ -443,16 +464,6 @@ impl TupleBuffer {
         &self.labels[..self.rows]
     }
 
-    /// Sparse storage of the rows held: ends, indices, values.
-    pub fn csr(&self) -> (&[usize], &[u32], &[f32]) {
-        let used = self.used();
-        (
-            &self.ends[..self.rows.min(self.ends.len())],
-            &self.indices[..used.min(self.indices.len())],
-            &self.values[..used],
-        )
-    }
-
     /// Puts the index in the order of reading, or shuffles it (uniformly, by seed, epoch, fill). Tuples
     /// that are held out are not in it.
     pub fn arrange(&mut self, shuffled: bool, seed: i64, epoch: u32, fill: u32) -> Result<()> {
@@ -472,10 +483,24 @@ impl TupleBuffer {
         Ok(())
     }
 
+    /// The tuples in the order in which they are to be visited.
+    pub fn visits(&self) -> Visits<'_> {
+        Visits { tuples: self, order: &self.order }
+    }
+
     /// The order in which the tuples are to be visited; set by [`Self::arrange`].
     pub fn order(&self) -> &[u32] {
         &self.order
     }
+}
+
+/// Tuples, and an order in which to visit some of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Visits<'a> {
+    /// The tuples.
+    pub tuples: &'a TupleBuffer,
+    /// Their rows.
+    pub order: &'a [u32],
 }
 
 #[cfg(test)]

@@ -1,107 +1,255 @@
-//! The inner loops: dot products and scaled additions.
+//! The inner loops: dot products and scaled additions, with the vector registers of the processor.
 //!
-//! Dot products add in sixteen fixed lanes and never fuse multiply and add: the result has the same
-//! bits with SSE2, AVX2 and AVX-512 (the compiler may use any width, it may not reorder a sum).
+//! Everything in a training's loop is generic over the instruction set `S` and inlined into
+//! [`dispatch`]. (Left to the compiler, a loop over pieces of rows becomes gathers and scatters where
+//! there is AVX-512.) A dot product has a fixed number of partial sums that are added up in a fixed
+//! order, and multiply and add are never fused: the result has the same bits on every processor.
 
-const LANES: usize = 16;
+use crate::memory::prefetch_line;
+use pulp::Simd;
 
-/// The sum of the lanes, pairwise.
-#[inline(always)]
-fn reduce(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
+/// Partial sums of a dot product: two registers of AVX-512, four of AVX2.
+const LANES: usize = 32;
+
+/// Runs something with the widest instructions that this processor has.
+#[inline]
+pub fn dispatch<Op: pulp::WithSimd>(op: Op) -> Op::Output {
+    pulp::Arch::new().dispatch(op)
 }
 
-/// lanes += a·b, element by element.
+/// Partial sums: of whole registers, and of what is left at the end of a row.
+#[derive(Clone, Copy)]
+struct Sums<S: Simd> {
+    /// The first `LANES / F32_LANES` are in use. Indexed by constants only, so that they are registers.
+    wide: [S::f32s; LANES],
+    tail: [f32; 8],
+}
+
+impl<S: Simd> Sums<S> {
+    #[inline(always)]
+    fn zero(simd: S) -> Self {
+        Self { wide: [simd.splat_f32s(0.0); LANES], tail: [0.0; 8] }
+    }
+
+    /// Adds the products of two pieces of N values, 32 or 16.
+    #[inline(always)]
+    fn add<const N: usize>(&mut self, simd: S, a: &[f32; N], b: &[f32; N]) {
+        let (a, b) = (S::as_simd_f32s(a).0, S::as_simd_f32s(b).0);
+        for i in 0..N / S::F32_LANES {
+            self.wide[i] = simd.add_f32s(self.wide[i], simd.mul_f32s(a[i], b[i]));
+        }
+    }
+
+    /// Adds the products of two pieces of 8 values or less.
+    #[inline(always)]
+    fn add_tail<const N: usize>(&mut self, a: &[f32; N], b: &[f32; N]) {
+        let products: [f32; N] = std::array::from_fn(|i| a[i] * b[i]);
+        for (sum, product) in self.tail.iter_mut().zip(products) {
+            *sum += product;
+        }
+    }
+
+    /// All of them, pairwise.
+    #[inline(always)]
+    fn total(mut self, simd: S) -> f32 {
+        let mut n = LANES / S::F32_LANES;
+        while n > 1 {
+            n /= 2;
+            for i in 0..n {
+                self.wide[i] = simd.add_f32s(self.wide[i], self.wide[i + n]);
+            }
+        }
+        let [a, b, c, d, e, f, g, h] = self.tail;
+        let tail = ((a + e) + (c + g)) + ((b + f) + (d + h));
+        simd.reduce_sum_f32s(self.wide[0]) + tail
+    }
+}
+
+/// A row in pieces of 32, and at most one of 16, 8 and 4, and single values.
+struct Pieces<'a> {
+    wide: &'a [[f32; LANES]],
+    sixteen: Option<&'a [f32; 16]>,
+    eight: Option<&'a [f32; 8]>,
+    four: Option<&'a [f32; 4]>,
+    rest: &'a [f32],
+}
+
 #[inline(always)]
-fn multiply_add<const N: usize>(lanes: &mut [f32; LANES], a: &[f32; N], b: &[f32; N]) {
-    for i in 0..N {
-        lanes[i] += a[i] * b[i];
+fn piece<const N: usize>(x: &[f32]) -> (Option<&[f32; N]>, &[f32]) {
+    x.split_first_chunk::<N>().map_or((None, x), |(piece, rest)| (Some(piece), rest))
+}
+
+#[inline(always)]
+fn pieces(x: &[f32]) -> Pieces<'_> {
+    let (wide, tail) = x.as_chunks::<LANES>();
+    let (sixteen, tail) = piece(tail);
+    let (eight, tail) = piece(tail);
+    let (four, rest) = piece(tail);
+    Pieces { wide, sixteen, eight, four, rest }
+}
+
+/// x · y over the shorter of the two.
+#[inline(always)]
+pub fn dot<S: Simd>(simd: S, x: &[f32], y: &[f32]) -> f32 {
+    let n = x.len().min(y.len());
+    let (x, y) = (pieces(&x[..n]), pieces(&y[..n]));
+    let mut sums = Sums::zero(simd);
+    for (x, y) in x.wide.iter().zip(y.wide) {
+        sums.add(simd, x, y);
+    }
+    if let (Some(x), Some(y)) = (x.sixteen, y.sixteen) {
+        sums.add(simd, x, y);
+    }
+    if let (Some(x), Some(y)) = (x.eight, y.eight) {
+        sums.add_tail(x, y);
+    }
+    if let (Some(x), Some(y)) = (x.four, y.four) {
+        sums.add_tail(x, y);
+    }
+    for (x, y) in x.rest.iter().zip(y.rest) {
+        sums.add_tail(&[*x], &[*y]);
+    }
+    sums.total(simd)
+}
+
+/// The values of a row after its last whole group of 32 as registers, zeros behind them.
+#[inline(always)]
+fn last_group<S: Simd>(simd: S, rest: &[f32]) -> [S::f32s; LANES] {
+    let mut registers = [simd.splat_f32s(0.0); LANES];
+    for (i, register) in registers.iter_mut().enumerate().take(LANES / S::F32_LANES) {
+        let from = (i * S::F32_LANES).min(rest.len());
+        let to = (from + S::F32_LANES).min(rest.len());
+        *register = simd.partial_load_f32s(&rest[from..to]);
+    }
+    registers
+}
+
+/// Length of the weights that [`padded_dots`] and [`padded_axpy`] need for `n` features.
+pub fn padded(n: usize) -> usize {
+    n.next_multiple_of(LANES)
+}
+
+/// v · y and x · y for rows x and y of the same length and weights v, padded with zeros; while at it
+/// asks for the row `soon` to be brought into the cache, a line for each line of y.
+#[inline(always)]
+pub fn padded_dots<S: Simd>(simd: S, v: &[f32], x: &[f32], y: &[f32], soon: &[f32]) -> (f32, f32) {
+    /// Values in a line of the cache.
+    const LINE: usize = 16;
+    let n = x.len().min(y.len());
+    let (v, _) = v.as_chunks::<LANES>();
+    let ((x, x_rest), (y, y_rest)) = (x[..n].as_chunks::<LANES>(), y[..n].as_chunks::<LANES>());
+    let (mut a, mut b) = (Sums::zero(simd), Sums::zero(simd));
+    // A row rarely starts where a line does: its last value may lie one line farther.
+    prefetch_line(&soon[n.saturating_sub(1).min(soon.len())..], 0);
+    prefetch_line(soon, n / LINE);
+    let mut line = 0;
+    for ((v, x), y) in v.iter().zip(x).zip(y) {
+        prefetch_line(soon, line);
+        prefetch_line(soon, line + 1);
+        line += LANES / LINE;
+        a.add(simd, v, y);
+        b.add(simd, x, y);
+    }
+    prefetch_line(soon, line);
+    if let Some(v) = v.get(y.len())
+        && !y_rest.is_empty()
+    {
+        let (v, x, y) = (S::as_simd_f32s(v).0, last_group(simd, x_rest), last_group(simd, y_rest));
+        for i in 0..LANES / S::F32_LANES {
+            a.wide[i] = simd.add_f32s(a.wide[i], simd.mul_f32s(v[i], y[i]));
+            b.wide[i] = simd.add_f32s(b.wide[i], simd.mul_f32s(x[i], y[i]));
+        }
+    }
+    (a.total(simd), b.total(simd))
+}
+
+/// v += step·x for padded weights v.
+#[inline(always)]
+pub fn padded_axpy<S: Simd>(simd: S, v: &mut [f32], step: f32, x: &[f32]) {
+    let steps = simd.splat_f32s(step);
+    let (v, _) = v.as_chunks_mut::<LANES>();
+    let (x, rest) = x.as_chunks::<LANES>();
+    let whole = x.len();
+    for (v, x) in v.iter_mut().zip(x) {
+        let (v, x) = (S::as_mut_simd_f32s(v).0, S::as_simd_f32s(x).0);
+        for i in 0..LANES / S::F32_LANES {
+            v[i] = simd.add_f32s(v[i], simd.mul_f32s(steps, x[i]));
+        }
+    }
+    if let Some(v) = v.get_mut(whole)
+        && !rest.is_empty()
+    {
+        let (v, x) = (S::as_mut_simd_f32s(v).0, last_group(simd, rest));
+        for i in 0..LANES / S::F32_LANES {
+            v[i] = simd.add_f32s(v[i], simd.mul_f32s(steps, x[i]));
+        }
+    }
+}
+
+/// v += step·x over the shorter of the two.
+#[inline(always)]
+pub fn axpy<S: Simd>(simd: S, v: &mut [f32], step: f32, x: &[f32]) {
+    let n = x.len().min(v.len());
+    let steps = simd.splat_f32s(step);
+    let (wide, tail) = v[..n].split_at_mut(n / 16 * 16);
+    let (wide_x, tail_x) = x[..n].split_at(wide.len());
+    for (v, x) in S::as_mut_simd_f32s(wide).0.iter_mut().zip(S::as_simd_f32s(wide_x).0) {
+        *v = simd.add_f32s(*v, simd.mul_f32s(steps, *x));
+    }
+    let x = pieces(tail_x);
+    let (eight, tail) = tail.split_at_mut(x.eight.map_or(0, |x| x.len()));
+    if let (Some(v), Some(x)) = (eight.first_chunk_mut::<8>(), x.eight) {
+        add_scaled(v, step, x);
+    }
+    let (four, rest) = tail.split_at_mut(x.four.map_or(0, |x| x.len()));
+    if let (Some(v), Some(x)) = (four.first_chunk_mut::<4>(), x.four) {
+        add_scaled(v, step, x);
+    }
+    for (v, x) in rest.iter_mut().zip(x.rest) {
+        *v += step * x;
     }
 }
 
 /// v += step·x, element by element.
 #[inline(always)]
 fn add_scaled<const N: usize>(v: &mut [f32; N], step: f32, x: &[f32; N]) {
-    for i in 0..N {
-        v[i] += step * x[i];
-    }
+    // All is read before anything is written: one load, one store.
+    let (old, x) = (*v, *x);
+    *v = std::array::from_fn(|i| old[i] + step * x[i]);
 }
 
-/// x · y over the shorter of the two, in pieces of 16, 8, 4 and 1.
-#[inline(always)]
-pub fn dot(x: &[f32], y: &[f32]) -> f32 {
-    let n = x.len().min(y.len());
-    let (mut x, mut y) = (&x[..n], &y[..n]);
-    let mut lanes = [0f32; LANES];
-    while let (Some((a, x_rest)), Some((b, y_rest))) = (x.split_first_chunk::<16>(), y.split_first_chunk::<16>()) {
-        multiply_add(&mut lanes, a, b);
-        (x, y) = (x_rest, y_rest);
+/// x · y with the widest instructions there are, for callers outside of a training's loop.
+pub fn wide_dot(x: &[f32], y: &[f32]) -> f32 {
+    struct Dot<'a>(&'a [f32], &'a [f32]);
+    impl pulp::WithSimd for Dot<'_> {
+        type Output = f32;
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> f32 {
+            dot(simd, self.0, self.1)
+        }
     }
-    if let (Some((a, x_rest)), Some((b, y_rest))) = (x.split_first_chunk::<8>(), y.split_first_chunk::<8>()) {
-        multiply_add(&mut lanes, a, b);
-        (x, y) = (x_rest, y_rest);
-    }
-    if let (Some((a, x_rest)), Some((b, y_rest))) = (x.split_first_chunk::<4>(), y.split_first_chunk::<4>()) {
-        multiply_add(&mut lanes, a, b);
-        (x, y) = (x_rest, y_rest);
-    }
-    for (lane, (a, b)) in lanes.iter_mut().zip(x.iter().zip(y)) {
-        *lane += a * b;
-    }
-    reduce(lanes)
-}
-
-/// v += step·x over the shorter of the two, in pieces of 16, 8, 4 and 1.
-#[inline(always)]
-pub fn axpy(v: &mut [f32], step: f32, x: &[f32]) {
-    let n = x.len().min(v.len());
-    let (mut v, mut x) = (&mut v[..n], &x[..n]);
-    while x.len() >= 16 {
-        let (Some((a, v_rest)), Some((b, x_rest))) = (v.split_first_chunk_mut::<16>(), x.split_first_chunk::<16>())
-        else {
-            return;
-        };
-        add_scaled(a, step, b);
-        (v, x) = (v_rest, x_rest);
-    }
-    if x.len() >= 8 {
-        let (Some((a, v_rest)), Some((b, x_rest))) = (v.split_first_chunk_mut::<8>(), x.split_first_chunk::<8>())
-        else {
-            return;
-        };
-        add_scaled(a, step, b);
-        (v, x) = (v_rest, x_rest);
-    }
-    if x.len() >= 4 {
-        let (Some((a, v_rest)), Some((b, x_rest))) = (v.split_first_chunk_mut::<4>(), x.split_first_chunk::<4>())
-        else {
-            return;
-        };
-        add_scaled(a, step, b);
-        (v, x) = (v_rest, x_rest);
-    }
-    for (v, x) in v.iter_mut().zip(x) {
-        *v += step * x;
-    }
+    dispatch(Dot(x, y))
 }
 
 /// Σ v[k]·x; an index beyond the vector has weight 0.
 #[inline(always)]
 pub fn sparse_dot(v: &[f32], k: &[u32], x: &[f32]) -> f32 {
-    let mut sum = 0f32;
-    for (k, x) in k.iter().zip(x) {
-        if let Some(v) = v.get(*k as usize) {
-            sum += v * x;
+    // Four sums, so that an addition need not wait for the one before it.
+    let ((k4, k), (x4, x)) = (k.as_chunks::<4>(), x.as_chunks::<4>());
+    let mut sums = [0f32; 4];
+    for (k, x) in k4.iter().zip(x4) {
+        for i in 0..4 {
+            if let Some(v) = v.get(k[i] as usize) {
+                sums[i] += v * x[i];
+            }
         }
     }
-    sum
+    for (i, (k, x)) in k.iter().zip(x).enumerate() {
+        if let Some(v) = v.get(*k as usize) {
+            sums[i] += v * x;
+        }
+    }
+    (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
 /// w moved towards zero by `by`, not beyond it.
@@ -114,6 +262,26 @@ pub fn soft_threshold(w: f32, by: f32) -> f32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use pulp::Scalar;
+
+    /// Everything here with one instruction set.
+    struct All<'a>(&'a [f32], &'a [f32], f32);
+
+    impl pulp::WithSimd for All<'_> {
+        type Output = (Vec<f32>, f32, (f32, f32));
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+            let All(x, y, step) = self;
+            let mut v = x.to_vec();
+            axpy(simd, &mut v, step, y);
+            let mut wide = x.to_vec();
+            wide.resize(padded(x.len()), 0.0);
+            padded_axpy(simd, &mut wide, step, y);
+            let both = padded_dots(simd, &wide, x, y, y);
+            assert!(wide[..x.len()] == v && wide[x.len()..].iter().all(|pad| *pad == 0.0));
+            (v, dot(simd, x, y), both)
+        }
+    }
 
     proptest! {
         #[test]
@@ -121,10 +289,27 @@ mod tests {
             let (a, b): (Vec<f32>, Vec<f32>) = x.iter().copied().unzip();
             let exact: f64 = x.iter().map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             let size: f64 = x.iter().map(|(a, b)| f64::from(a * b).abs()).sum();
-            prop_assert!((f64::from(dot(&a, &b)) - exact).abs() <= 1e-5 * size.max(1.0));
-            let mut v = a.clone();
-            axpy(&mut v, step, &b);
+            let (v, product, both) = dispatch(All(&a, &b, step));
+            prop_assert!((f64::from(product) - exact).abs() <= 1e-5 * size.max(1.0));
             prop_assert!(v.iter().zip(&x).all(|(v, (a, b))| *v == a + step * b));
+            let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * (size as f32).max(1.0);
+            prop_assert!(near(both.0, wide_dot(&v, &b)) && near(both.1, product));
+        }
+
+        #[test]
+        fn every_instruction_set_gives_the_same_bits(x in prop::collection::vec((-10f32..10.0, -10f32..10.0), 0..300), step in -2f32..2.0) {
+            use pulp::{Simd, WithSimd};
+            let (a, b): (Vec<f32>, Vec<f32>) = x.iter().copied().unzip();
+            let plain = All(&a, &b, step).with_simd(Scalar);
+            #[cfg(target_arch = "x86_64")]
+            {
+                if let Some(simd) = pulp::x86::V3::try_new() {
+                    prop_assert_eq!(&plain, &Simd::vectorize(simd, All(&a, &b, step)));
+                }
+                if let Some(simd) = pulp::x86::V4::try_new() {
+                    prop_assert_eq!(&plain, &Simd::vectorize(simd, All(&a, &b, step)));
+                }
+            }
         }
     }
 

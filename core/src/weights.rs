@@ -9,13 +9,20 @@
 //! Tsuruoka et al. (2009): the sum of all that could have been taken from a weight, and what was. The
 //! adaptive rules use the closed form of the idle steps, whose rate does not change meanwhile.
 
+use crate::dense::Line;
 use crate::tuples::{Density, Features};
-use crate::vector::{axpy, dot, soft_threshold};
+use crate::vector::{axpy, dot, padded, soft_threshold};
 use crate::{Error, Result};
+use pulp::Simd;
 use serde::{Deserialize, Serialize};
 
 /// Below this the scale is folded into the vector, before v grows out of f32's range.
 const MIN_SCALE: f32 = 1e-6;
+/// Below this it is folded before a run of steps that do not look at it: it shrinks by at most
+/// [`MIN_SHRINK`] in all of them.
+const LINE_SCALE: f32 = 1e-3;
+/// See [`LINE_SCALE`].
+pub const MIN_SHRINK: f32 = 1e-3;
 /// Part of the old velocity or mean gradient that is kept by momentum and Adam.
 const BETA1: f32 = 0.9;
 /// Part of the old mean square that is kept by Adam.
@@ -205,6 +212,8 @@ pub struct Weights {
     bias: Vec<f32>,
     bias_first: Vec<f32>,
     bias_second: Vec<f32>,
+    /// The weights of one dense output with zeros behind them, during a run of steps.
+    padded: Vec<f32>,
     /// Gradient of a mini-batch, for the rules that must see its sum; zero between batches.
     gradient: Vec<f32>,
     bias_gradient: Vec<f32>,
@@ -245,6 +254,7 @@ impl Weights {
             bias: Vec::new(),
             bias_first: Vec::new(),
             bias_second: Vec::new(),
+            padded: Vec::new(),
             gradient: Vec::new(),
             bias_gradient: Vec::new(),
             touched: Vec::new(),
@@ -308,13 +318,13 @@ impl Weights {
 
     /// The scores of a tuple into `scores` (one an output).
     #[inline(always)]
-    pub fn scores<const SINGLE: bool>(&self, x: Features<'_>, scores: &mut [f32]) {
+    pub fn scores<S: Simd, const SINGLE: bool>(&self, simd: S, x: Features<'_>, scores: &mut [f32]) {
         match x {
-            Features::Dense(x) if SINGLE => scores[0] = self.scale * dot(&self.v, x) + self.bias[0],
+            Features::Dense(x) if SINGLE => scores[0] = self.scale * dot(simd, &self.v, x) + self.bias[0],
             Features::Dense(x) => {
                 let rows = self.v.chunks_exact(self.features.max(1));
                 for ((score, row), bias) in scores.iter_mut().zip(rows).zip(&self.bias) {
-                    *score = self.scale * dot(row, x) + bias;
+                    *score = self.scale * dot(simd, row, x) + bias;
                 }
             }
             Features::Sparse(k, x) if SINGLE => {
@@ -325,7 +335,7 @@ impl Weights {
                 for (k, x) in k.iter().zip(x) {
                     let at = *k as usize * self.stride;
                     if let Some(row) = self.v.get(at..at + scores.len()) {
-                        axpy(scores, *x, row);
+                        axpy(simd, scores, *x, row);
                     }
                 }
                 for (score, bias) in scores.iter_mut().zip(&self.bias) {
@@ -387,7 +397,14 @@ impl Weights {
     /// One step with the slopes of one tuple, without penalties: `slopes[k]`·x is the gradient of
     /// output k.
     #[inline(always)]
-    pub fn step<R: Rule, const SINGLE: bool>(&mut self, rule: R, slopes: &[f32], x: Features<'_>, intercept: bool) {
+    pub fn step<S: Simd, R: Rule, const SINGLE: bool>(
+        &mut self,
+        simd: S,
+        rule: R,
+        slopes: &[f32],
+        x: Features<'_>,
+        intercept: bool,
+    ) {
         if R::ADAPTIVE {
             self.step_adaptive(rule, slopes, x);
         } else {
@@ -396,12 +413,12 @@ impl Weights {
             match x {
                 Features::Dense(x) if SINGLE => {
                     if slopes[0] != 0.0 {
-                        axpy(&mut self.v, -rate * slopes[0], x);
+                        axpy(simd, &mut self.v, -rate * slopes[0], x);
                     }
                 }
                 Features::Dense(x) => {
                     for (row, slope) in self.v.chunks_exact_mut(self.features.max(1)).zip(slopes) {
-                        axpy(row, -rate * slope, x);
+                        axpy(simd, row, -rate * slope, x);
                     }
                 }
                 Features::Sparse(k, x) if SINGLE => {
@@ -418,7 +435,7 @@ impl Weights {
                     for (k, x) in k.iter().zip(x) {
                         let at = *k as usize * self.stride;
                         if let Some(row) = self.v.get_mut(at..at + slopes.len()) {
-                            axpy(row, -rate * x, slopes);
+                            axpy(simd, row, -rate * x, slopes);
                         }
                     }
                 }
@@ -476,26 +493,27 @@ impl Weights {
     }
 
     /// Adds one tuple's part to the gradient of a mini-batch.
-    pub fn accumulate(&mut self, slopes: &[f32], x: Features<'_>) -> Result<()> {
+    #[inline(always)]
+    pub fn accumulate<S: Simd>(&mut self, simd: S, slopes: &[f32], x: Features<'_>) -> Result<()> {
         extend(&mut self.gradient, self.v.len(), 0.0)?;
         extend(&mut self.bias_gradient, self.bias.len(), 0.0)?;
         match x {
             Features::Dense(x) => {
                 for (row, slope) in self.gradient.chunks_exact_mut(self.features.max(1)).zip(slopes) {
-                    axpy(row, *slope, x);
+                    axpy(simd, row, *slope, x);
                 }
             }
             Features::Sparse(k, x) => {
                 for (j, x) in k.iter().zip(x) {
                     let at = *j as usize * self.stride;
                     if let Some(row) = self.gradient.get_mut(at..at + slopes.len()) {
-                        axpy(row, *x, slopes);
+                        axpy(simd, row, *x, slopes);
                     }
                 }
                 self.touched.extend_from_slice(k);
             }
         }
-        axpy(&mut self.bias_gradient, 1.0, slopes);
+        axpy(simd, &mut self.bias_gradient, 1.0, slopes);
         Ok(())
     }
 
@@ -553,6 +571,24 @@ impl Weights {
                 self.take(0..self.v.len());
             }
         }
+    }
+
+    /// The weights of the only output, dense, for a run of steps in which they shrink by no more than
+    /// [`MIN_SHRINK`]; [`Self::end_line`] takes them back.
+    #[inline(always)]
+    pub fn line(&mut self) -> Result<Line<'_>> {
+        if self.scale < LINE_SCALE {
+            self.fold();
+        }
+        extend(&mut self.padded, padded(self.v.len()), 0.0)?;
+        self.padded[..self.v.len()].copy_from_slice(&self.v);
+        Ok(Line { v: &mut self.padded, scale: &mut self.scale, bias: &mut self.bias[0] })
+    }
+
+    /// See [`Self::line`].
+    pub fn end_line(&mut self) {
+        let n = self.v.len();
+        self.v.copy_from_slice(&self.padded[..n]);
     }
 
     /// w *= factor, in constant time; a factor that is not positive gives zero.
@@ -704,6 +740,7 @@ fn spread(vec: &[f32], from: usize, to: usize) -> Result<Vec<f32>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use pulp::Scalar;
 
     /// A sparse step with penalties put off equals the same step on dense tuples, for every rule.
     fn lazy_equals_dense<R: Rule>(
@@ -726,9 +763,9 @@ mod tests {
                 full[*k as usize] = *x;
             }
             lazy.catch_up(rule, penalty, &k);
-            lazy.step::<R, true>(rule, &[*slope], Features::Sparse(&k, &x), true);
+            lazy.step::<_, R, true>(Scalar, rule, &[*slope], Features::Sparse(&k, &x), true);
             lazy.penalise(rule, penalty, 1.0);
-            dense.step::<R, true>(rule, &[*slope], Features::Dense(&full), true);
+            dense.step::<_, R, true>(Scalar, rule, &[*slope], Features::Dense(&full), true);
             dense.penalise(rule, penalty, 1.0);
         }
         if adam {
@@ -767,7 +804,7 @@ mod tests {
             } else {
                 Features::Dense(&[1.0, 2.0])
             };
-            weights.step::<Sgd, false>(Sgd(1.0), &[-1.0, -10.0], x, true);
+            weights.step::<_, Sgd, false>(Scalar, Sgd(1.0), &[-1.0, -10.0], x, true);
             let before = weights.rows().expect("fits");
             assert_eq!(before.weights, [1.0, 2.0, 10.0, 20.0]);
             weights.grow(3, 5).expect("fits");
@@ -793,7 +830,7 @@ mod tests {
         let mut weights = Weights::new(Density::Dense(2), Optimizer::Sgd, false);
         weights.grow(2, 1).expect("fits");
         for _ in 0..100_000 {
-            weights.step::<Sgd, true>(Sgd(1.0), &[1.0], Features::Dense(&[1.0, -1.0]), false);
+            weights.step::<_, Sgd, true>(Scalar, Sgd(1.0), &[1.0], Features::Dense(&[1.0, -1.0]), false);
             weights.penalise(Sgd(1.0), Penalty { l2: 0.5, l1: 0.0 }, 1.0);
         }
         assert!(weights.is_finite());

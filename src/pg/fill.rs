@@ -166,7 +166,7 @@ pub struct Decoder {
 pub struct Room {
     values: *mut f32,
     indices: *mut u32,
-    ends: *mut usize,
+    ends: *mut u32,
     labels: *mut f32,
     weights: *mut f32,
     weights_there: usize,
@@ -191,7 +191,8 @@ impl Room {
             rows: storage.rows,
             rows_there: if dense { rows_there } else { storage.labels.len().min(storage.ends.len()) },
             used: storage.used,
-            values_there: storage.values.len(),
+            // Ends of rows are 32 bits wide.
+            values_there: storage.values.len().min(u32::MAX as usize),
             values: storage.values.as_mut_ptr(),
             indices: storage.indices.as_mut_ptr(),
             ends: storage.ends.as_mut_ptr(),
@@ -422,7 +423,7 @@ impl Decoder {
             }
             if self.sparse {
                 room.used = to;
-                *room.ends.add(rows) = to;
+                *room.ends.add(rows) = to as u32;
             }
             *room.labels.add(rows) = label;
             room.rows = rows + 1;
