@@ -122,6 +122,7 @@ CREATE FUNCTION @extschema@.train_sgd(
     final_loss boolean DEFAULT NULL,
     warm_start text DEFAULT NULL,
     shuffle text DEFAULT NULL,
+    mrs_ratio integer DEFAULT NULL,
     block_size text DEFAULT NULL,
     buffer_size text DEFAULT NULL,
     verbose boolean DEFAULT NULL
@@ -215,6 +216,8 @@ SELECT m.model_id,
        (i.info #>> '{history,-1,eval,loss}')::double precision AS eval_loss,
        (i.info #>> '{history,-1,eval,accuracy}')::double precision AS eval_accuracy,
        i.info #>> '{params,shuffle}' AS shuffle,
+       i.info ->> 'shuffle_reason' AS shuffle_reason,
+       (i.info ->> 'clustering')::double precision AS clustering,
        (i.info #>> '{params,seed}')::bigint AS seed,
        (i.info ->> 'blocks')::bigint AS blocks,
        (i.info ->> 'blocks_per_buffer')::double precision AS blocks_per_buffer,
@@ -237,6 +240,7 @@ SELECT m.model_id,
        (e.report #>> '{eval,rows}')::bigint AS eval_rows,
        (e.report ->> 'learning_rate')::double precision AS learning_rate,
        (e.report ->> 'rows')::bigint AS rows,
+       (e.report ->> 'elapsed_ms')::double precision AS elapsed_ms,
        coalesce((e.report ->> 'diverged')::boolean, false) AS diverged
 FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) -> 'history' AS history) i

@@ -1,5 +1,6 @@
 //! Every setting, and one plain struct of their values, read once a query on the backend's thread.
 
+use corgipile_core::params::Shuffle;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, pg_sys};
 
 static ASYNC_COMPUTE: GucSetting<bool> = GucSetting::<bool>::new(true);
@@ -8,7 +9,46 @@ static BUFFER_SIZE: GucSetting<i32> = GucSetting::<i32>::new(0);
 static ENABLE_BLOCK_SHUFFLE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static ENABLE_SGD_NODE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static MEMORY_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(256 * 1024);
+static SHUFFLE: GucSetting<DefaultShuffle> = GucSetting::<DefaultShuffle>::new(DefaultShuffle::Auto);
 static PREDICT_BY: GucSetting<bool> = GucSetting::<bool>::new(true);
+
+/// The strategies as values of a setting.
+#[derive(Debug, Clone, Copy, pgrx::PostgresGucEnum)]
+enum DefaultShuffle {
+    #[name = c"auto"]
+    Auto,
+    #[name = c"corgipile"]
+    Corgipile,
+    #[name = c"block_only"]
+    BlockOnly,
+    #[name = c"tuple_only"]
+    TupleOnly,
+    #[name = c"none"]
+    None,
+    #[name = c"once"]
+    Once,
+    #[name = c"epoch"]
+    Epoch,
+    #[name = c"sliding_window"]
+    SlidingWindow,
+    #[name = c"mrs"]
+    Mrs,
+}
+
+/// The strategy where a training names none.
+pub fn default_shuffle() -> Shuffle {
+    match SHUFFLE.get() {
+        DefaultShuffle::Auto => Shuffle::Auto,
+        DefaultShuffle::Corgipile => Shuffle::Corgipile,
+        DefaultShuffle::BlockOnly => Shuffle::BlockOnly,
+        DefaultShuffle::TupleOnly => Shuffle::TupleOnly,
+        DefaultShuffle::None => Shuffle::None,
+        DefaultShuffle::Once => Shuffle::Once,
+        DefaultShuffle::Epoch => Shuffle::Epoch,
+        DefaultShuffle::SlidingWindow => Shuffle::SlidingWindow,
+        DefaultShuffle::Mrs => Shuffle::Mrs,
+    }
+}
 
 /// Values of the settings that a training uses.
 #[derive(Debug, Clone, Copy)]
@@ -117,6 +157,14 @@ pub fn init() {
         c"Understands PREDICT BY after a table in FROM.",
         c"Off gives PostgreSQL's own parser back.",
         &PREDICT_BY,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_enum_guc(
+        c"corgipile.shuffle",
+        c"The order in which tuples are visited when the option shuffle is not given.",
+        c"auto looks at a few pages of the table and chooses none, block_only or corgipile.",
+        &SHUFFLE,
         GucContext::Userset,
         GucFlags::default(),
     );

@@ -9,6 +9,7 @@
 #![deny(missing_docs)]
 
 pub mod blocks;
+pub mod clustering;
 pub mod dense;
 pub mod error;
 pub mod exchange;
@@ -25,5 +26,6 @@ pub mod trainer;
 pub mod tuples;
 pub mod vector;
 pub mod weights;
+pub mod window;
 
 pub use error::{Error, Result};

@@ -55,6 +55,12 @@ pub struct Header {
     pub measured: Option<Measured>,
     /// Why training ended.
     pub stop: StopReason,
+    /// The table's cluster factor, 1 in random order, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clustering: Option<f64>,
+    /// Why the order of visits was chosen, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle_reason: Option<String>,
     /// Number of blocks; 0 where the input could not be read in blocks.
     pub blocks: u32,
     /// Mean number of blocks in a full buffer.
@@ -248,11 +254,14 @@ mod tests {
                 rows: 10,
                 loss: Some(0.1 + 0.2),
                 eval: None,
+                elapsed_ms: 12.5,
                 accuracy: Some(1.0 / 3.0),
                 learning_rate: 0.01,
                 diverged: false,
             }],
             stop: StopReason::MaxEpochs,
+            clustering: None,
+            shuffle_reason: None,
             blocks: 3,
             blocks_per_buffer: 1.5,
             peak_memory: 1 << 40,

@@ -13,6 +13,8 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shuffle {
+    /// One of `Corgipile`, `BlockOnly` and `None`, by how clustered the table is.
+    Auto,
     /// Blocks in random order, tuples shuffled in the buffer.
     Corgipile,
     /// Blocks in random order, tuples in table order.
@@ -21,30 +23,68 @@ pub enum Shuffle {
     TupleOnly,
     /// Table order.
     None,
+    /// All tuples sorted by a random key into temporary storage, once.
+    Once,
+    /// The same anew before every epoch.
+    Epoch,
+    /// Table order through a window from which random tuples are taken.
+    SlidingWindow,
+    /// Multiplexed reservoir sampling.
+    Mrs,
 }
 
 impl Shuffle {
     /// All of them, as listed to users.
-    pub const ALL: [Shuffle; 4] = [Shuffle::Corgipile, Shuffle::BlockOnly, Shuffle::TupleOnly, Shuffle::None];
+    pub const ALL: [Shuffle; 9] = [
+        Shuffle::Auto,
+        Shuffle::Corgipile,
+        Shuffle::BlockOnly,
+        Shuffle::TupleOnly,
+        Shuffle::None,
+        Shuffle::Once,
+        Shuffle::Epoch,
+        Shuffle::SlidingWindow,
+        Shuffle::Mrs,
+    ];
 
     /// The name in options and EXPLAIN.
     pub fn name(self) -> &'static str {
         match self {
+            Shuffle::Auto => "auto",
             Shuffle::Corgipile => "corgipile",
             Shuffle::BlockOnly => "block_only",
             Shuffle::TupleOnly => "tuple_only",
             Shuffle::None => "none",
+            Shuffle::Once => "once",
+            Shuffle::Epoch => "epoch",
+            Shuffle::SlidingWindow => "sliding_window",
+            Shuffle::Mrs => "mrs",
         }
     }
 
     /// Whether blocks are read in random order.
     pub fn blocks(self) -> bool {
-        matches!(self, Shuffle::Corgipile | Shuffle::BlockOnly)
+        matches!(self, Shuffle::Auto | Shuffle::Corgipile | Shuffle::BlockOnly)
     }
 
     /// Whether tuples are shuffled inside the buffer.
     pub fn tuples(self) -> bool {
-        matches!(self, Shuffle::Corgipile | Shuffle::TupleOnly)
+        matches!(self, Shuffle::Auto | Shuffle::Corgipile | Shuffle::TupleOnly)
+    }
+
+    /// Whether all tuples are sorted by a random key.
+    pub fn sorts(self) -> bool {
+        matches!(self, Shuffle::Once | Shuffle::Epoch)
+    }
+
+    /// Parts of a buffer, of which new tuples fill the first; the others hold what a window or a
+    /// reservoir carries on.
+    pub fn parts(self) -> usize {
+        match self {
+            Shuffle::SlidingWindow => 2,
+            Shuffle::Mrs => 3,
+            _ => 1,
+        }
     }
 }
 
@@ -144,6 +184,10 @@ pub struct Params {
     pub fit_intercept: bool,
     /// The order of visits.
     pub shuffle: Shuffle,
+    /// Multiplexed reservoir sampling: tuples of the last epoch's reservoir trained on for each one that
+    /// is dropped.
+    #[serde(default)]
+    pub mrs_ratio: u32,
     /// Rows with NULL.
     pub on_null: OnNull,
     /// Part of the tuples that are never trained on, but judged after each epoch.
@@ -183,7 +227,8 @@ impl Default for Params {
             batch_size: 1,
             seed: 1,
             fit_intercept: true,
-            shuffle: Shuffle::Corgipile,
+            shuffle: Shuffle::Auto,
+            mrs_ratio: 1,
             on_null: OnNull::Error,
             eval_fraction: 0.0,
             final_loss: false,
@@ -196,7 +241,7 @@ impl Default for Params {
 }
 
 /// Every option's name, in the order of `train_sgd`'s arguments.
-pub const OPTIONS: [&str; 25] = [
+pub const OPTIONS: [&str; 26] = [
     "loss",
     "l2_reg",
     "l1_reg",
@@ -219,6 +264,7 @@ pub const OPTIONS: [&str; 25] = [
     "final_loss",
     "warm_start",
     "shuffle",
+    "mrs_ratio",
     "block_size",
     "buffer_size",
     "verbose",
@@ -318,6 +364,11 @@ impl Params {
         {
             return Err(bad("class_weight", value, "a loss for classes beside it"));
         }
+        if let Some(value) = has("mrs_ratio")
+            && self.shuffle != Shuffle::Mrs
+        {
+            return Err(bad("mrs_ratio", value, "shuffle 'mrs' beside it"));
+        }
         if let Some(value) = has("decay")
             && self.schedule == Schedule::Constant
         {
@@ -376,6 +427,7 @@ impl Params {
                 self.warm_start = Some(text.ok_or_else(|| bad(name, value, "the name or the id of a model"))?);
             }
             "shuffle" => self.shuffle = choice(name, value, &Shuffle::ALL.map(|s| (s.name(), s)))?,
+            "mrs_ratio" => self.mrs_ratio = integer(name, value, 0, 1000)? as u32,
             "block_size" | "buffer_size" => {
                 let text = value.as_str().ok_or_else(|| {
                     bad(name, value, "'auto' or a size with its unit (B, kB, MB, GB), from 8kB to 1024GB")

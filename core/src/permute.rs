@@ -13,6 +13,12 @@ pub enum Stream {
     Blocks = 1,
     /// The order of the tuples in a buffer.
     Tuples = 2,
+    /// The choices of a window or a reservoir.
+    Window = 3,
+    /// The keys by which a full shuffle sorts.
+    Sort = 4,
+    /// The pages that are looked at to see how clustered a table is.
+    Sample = 5,
 }
 
 /// Mixes one word into a hash (the finaliser of SplitMix64, Steele et al. 2014). What it gives never
@@ -31,8 +37,25 @@ pub fn generator(seed: i64, stream: Stream, epoch: u32, fill: u32) -> Pcg64 {
     Pcg64::seed_from_u64(key)
 }
 
+/// Random keys, by which a full shuffle sorts the tuples of an epoch.
+#[derive(Debug)]
+pub struct Keys(Pcg64);
+
+impl Keys {
+    /// The keys of an epoch.
+    pub fn new(seed: i64, epoch: u32) -> Self {
+        Self(generator(seed, Stream::Sort, epoch, 0))
+    }
+
+    /// The next key.
+    #[inline]
+    pub fn next_key(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
 /// A number in [0, bound) without bias: Lemire's multiplication with rejection (2019).
-fn below(rng: &mut Pcg64, bound: u32) -> u32 {
+pub fn below(rng: &mut Pcg64, bound: u32) -> u32 {
     let threshold = bound.wrapping_neg() % bound;
     loop {
         let product = u64::from(rng.next_u32()) * u64::from(bound);

@@ -15,7 +15,7 @@ use crate::loss::{
     EpsilonInsensitive, Hinge, Huber, LogLoss, Loss, ModifiedHuber, Objective, Point, Softmax, SquaredError,
     SquaredHinge,
 };
-use crate::params::{ClassWeight, Params};
+use crate::params::{ClassWeight, Params, Shuffle};
 use crate::scaling::Scaling;
 use crate::tuples::{Density, Features, TupleBuffer, Visits};
 use crate::vector::{dispatch, wide_dot};
@@ -58,6 +58,9 @@ pub struct EpochReport {
     pub eval: Option<Measured>,
     /// The rate of the epoch.
     pub learning_rate: f64,
+    /// Wall time from the beginning of the training to the end of the epoch, in milliseconds.
+    #[serde(default)]
+    pub elapsed_ms: f64,
     /// Whether training diverged here and went on from the epoch before with half the rate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub diverged: bool,
@@ -816,6 +819,7 @@ impl Trainer {
             accuracy,
             eval,
             learning_rate: self.rate_now(),
+            elapsed_ms: 0.0,
             diverged: self.diverged,
         };
         // Tuples held out say better than the progressive loss whether there is more to gain.
@@ -928,9 +932,12 @@ pub fn train_in_memory(
     let mut history = Vec::new();
     let mut stop = StopReason::MaxEpochs;
     for epoch in 0..params.max_epochs {
-        tuples.arrange(params.shuffle.tuples(), params.seed, epoch, 0)?;
+        let shuffled = params.shuffle.tuples() || params.shuffle.sorts();
+        let order = if params.shuffle == Shuffle::Once { 0 } else { epoch };
+        tuples.arrange(shuffled, params.seed, order, 0)?;
         trainer.train(tuples, classes, &mut go_on)?;
-        let (report, converged) = trainer.end_epoch(&mut go_on)?;
+        let (mut report, converged) = trainer.end_epoch(&mut go_on)?;
+        report.elapsed_ms = started.elapsed().as_secs_f64() * 1e3;
         history.push(report);
         if converged {
             stop = StopReason::Tolerance;
@@ -953,7 +960,6 @@ pub fn train_in_memory(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Shuffle;
     use crate::permute::{Stream, generator};
     use crate::vector::wide_dot as dot;
     use proptest::prelude::*;

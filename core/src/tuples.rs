@@ -130,6 +130,11 @@ impl TupleBuffer {
         self.limit
     }
 
+    /// Sets another soft limit; storage that is there stays.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Tuples held.
     pub fn len(&self) -> usize {
         self.rows
@@ -339,6 +344,15 @@ impl TupleBuffer {
         Ok(())
     }
 
+    /// Appends rows of another buffer of the same shape, whatever the limit.
+    pub fn append(&mut self, from: &TupleBuffer, rows: impl IntoIterator<Item = u32>) -> Result<()> {
+        for row in rows {
+            let row = row as usize;
+            self.push_weighted(from.label(row), from.features(row), from.weight(row))?;
+        }
+        Ok(())
+    }
+
     /// Forgets every second tuple.
     pub fn thin(&mut self) {
         let (mut rows, mut used) = (0, 0);
@@ -481,6 +495,11 @@ impl TupleBuffer {
             shuffle(&mut self.order, &mut generator(seed, Stream::Tuples, epoch, fill));
         }
         Ok(())
+    }
+
+    /// Sets the order in which the tuples are to be visited.
+    pub fn set_order(&mut self, order: Vec<u32>) {
+        self.order = order;
     }
 
     /// The tuples in the order in which they are to be visited.

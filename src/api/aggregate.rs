@@ -17,11 +17,11 @@ use crate::pg_function;
 use crate::planner::Roles;
 use corgipile_core::Error;
 use corgipile_core::labels::LabelCoder;
-use corgipile_core::params::Params;
+use corgipile_core::params::{Params, Shuffle};
 use corgipile_core::trainer::{Trainer, train_in_memory};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
-use pgrx::{FromDatum, JsonB, PgMemoryContexts, check_for_interrupts, pg_sys};
+use pgrx::{FromDatum, JsonB, PgMemoryContexts, PgSqlErrorCode, check_for_interrupts, pg_sys};
 use std::cell::Cell;
 use std::time::Instant;
 
@@ -62,6 +62,19 @@ impl Group {
         // SAFETY: the argument is declared jsonb.
         let options = options.and_then(|d| unsafe { JsonB::from_datum(d, false) });
         let params = parse_options(options.as_ref());
+        if params.shuffle.parts() > 1 {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                format!(
+                    "shuffle \"{}\" is not available where a group's rows are kept in memory",
+                    params.shuffle.name()
+                ),
+                Some("Leave out GROUP BY, or use shuffle 'epoch'."),
+            );
+        }
+        // All rows are there: nothing comes closer to random order than to shuffle them all.
+        let in_memory = if params.shuffle == Shuffle::Auto { Shuffle::Epoch } else { params.shuffle };
+        let params = Params { shuffle: in_memory, ..params };
         let target_type = types[0];
         let sparse = roles.sparse;
         let index: Option<Element> = sparse.then(|| element_of(types[1], "features", true));
@@ -183,7 +196,7 @@ impl Group {
             let mut trainer = Trainer::new(self.params.clone(), self.coder.loss(), self.tuples.density(), left);
             trainer.set_class_weights(class_weights(&self.params, &self.coder, self.target_type, true));
             if let Some(warm) = &self.warm {
-                trainer.start_from(warm.check(self.tuples.density(), &[]).clone());
+                trainer.start_from(warm.rows(self.tuples.density()).clone());
             }
             train_in_memory(trainer, &mut self.tuples, self.coder.class_count(), go_on)
         });

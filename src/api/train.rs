@@ -200,6 +200,7 @@ fn train_sgd(
     final_loss: Option<bool>,
     warm_start: Option<String>,
     shuffle: Option<String>,
+    mrs_ratio: Option<i32>,
     block_size: Option<String>,
     buffer_size: Option<String>,
     verbose: Option<bool>,
@@ -236,6 +237,7 @@ fn train_sgd(
     given.set("final_loss", final_loss);
     given.set("warm_start", warm_start);
     given.set("shuffle", shuffle);
+    given.set("mrs_ratio", mrs_ratio);
     given.set("block_size", block_size);
     given.set("buffer_size", buffer_size);
     given.set("verbose", verbose);
@@ -323,8 +325,9 @@ fn tell(id: i64, name: Option<&str>, model: &Model) {
         0 => String::new(),
         n => format!("; {n} features have one value only"),
     };
+    let reason = header.shuffle_reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     let detail = format!(
-        "Shuffle {}: {blocks}; learning rate {:.2e}{constant}; peak memory {}; {:.0} ms.{visible}",
+        "Shuffle {}{reason}: {blocks}; learning rate {:.2e}{constant}; peak memory {}; {:.0} ms.{visible}",
         header.params.shuffle.name(),
         header.params.learning_rate.unwrap_or(f64::NAN),
         pretty_bytes(header.peak_memory as usize),

@@ -16,6 +16,8 @@ pub struct BlockShuffle {
     scan: Option<Box<BlockScan>>,
     layout: BlockLayout,
     random: bool,
+    /// Single pages to read in place of all blocks: a look at a sample.
+    only: Option<Vec<u32>>,
     seed: i64,
     epoch: u32,
     started: bool,
@@ -64,6 +66,20 @@ impl BlockShuffle {
         state.seed = seed;
         state.epoch = 0;
         state.started = false;
+        if let (Some(scan), Some(_)) = (&mut state.scan, state.only.take()) {
+            scan.forget_counts();
+        }
+    }
+
+    /// Sets single pages to be read by the next scan in place of all blocks, until `configure`.
+    ///
+    /// # Safety
+    /// `node` is a begun node.
+    pub unsafe fn look_at(node: *mut Node<Self>, pages: Vec<u32>) {
+        // SAFETY: by contract.
+        let state = unsafe { &mut (*node).state };
+        state.only = Some(pages);
+        state.started = false;
     }
 
     /// The table cut into blocks.
@@ -92,7 +108,10 @@ impl BlockShuffle {
         unsafe {
             let css = &mut (*node).css;
             let state = &mut (*node).state;
-            let order = if state.random {
+            let pages_per_block = if state.only.is_some() { 1 } else { state.layout.pages_per_block };
+            let order = if let Some(pages) = &state.only {
+                pages.clone()
+            } else if state.random {
                 block_order(state.seed, state.epoch, state.layout.blocks())
             } else {
                 (0..state.layout.blocks()).collect()
@@ -104,7 +123,7 @@ impl BlockShuffle {
                 Some(scan) => scan,
                 None => BlockScan::new(relation, snapshot, pages, attributes),
             };
-            state.scan.insert(scan).start(order, state.layout.pages_per_block);
+            state.scan.insert(scan).start(order, pages_per_block);
         }
     }
 
@@ -203,6 +222,7 @@ impl CustomNode for BlockShuffle {
             scan: None,
             layout: BlockLayout { pages: 0, pages_per_block: 1 },
             random: true,
+            only: None,
             seed: 1,
             epoch: 0,
             started: false,

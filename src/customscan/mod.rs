@@ -6,6 +6,7 @@
 //!     Custom Scan (BlockShuffle)   reads blocks of pages in random order
 //! ```
 
+pub mod auto_shuffle;
 pub mod block_shuffle;
 pub mod read_thread;
 pub mod sgd;

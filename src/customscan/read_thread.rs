@@ -7,10 +7,11 @@
 use crate::pg::thread;
 use corgipile_core::exchange::Exchange;
 use corgipile_core::loss::Loss;
-use corgipile_core::params::Params;
+use corgipile_core::params::{Params, Shuffle};
 use corgipile_core::trainer::{EpochReport, Measured, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::weights::Rows;
+use corgipile_core::window::Window;
 use corgipile_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,6 +77,49 @@ pub struct Compute {
     trainer: Trainer,
     params: Params,
     time: ComputeTime,
+    streaming: Option<Streaming>,
+}
+
+/// What a window or a reservoir carries from one buffer to the next.
+struct Streaming {
+    window: Window,
+    carried: TupleBuffer,
+    replay: TupleBuffer,
+}
+
+impl Streaming {
+    /// For the strategies that have one.
+    fn new(params: &Params, density: Density) -> Option<Self> {
+        let window = match params.shuffle {
+            Shuffle::SlidingWindow => Window::sliding(params.seed),
+            Shuffle::Mrs => Window::reservoir(params.seed, params.mrs_ratio),
+            _ => return None,
+        };
+        let empty = || TupleBuffer::new(density, usize::MAX).with_weights();
+        Some(Self { window, carried: empty(), replay: empty() })
+    }
+
+    /// Puts what is carried behind the new tuples and sets the order of visits.
+    fn arrange(&mut self, tuples: &mut TupleBuffer, last: bool) -> Result<()> {
+        tuples.arrange(false, 0, 0, 0)?;
+        let new = tuples.order().to_vec();
+        let rows_of = |tuples: &TupleBuffer, from: usize| (from as u32..tuples.len() as u32).collect::<Vec<u32>>();
+        let start = tuples.len();
+        tuples.append(&self.carried, rows_of(&self.carried, 0))?;
+        let carried = rows_of(tuples, start);
+        let start = tuples.len();
+        tuples.append(&self.replay, rows_of(&self.replay, 0))?;
+        let replay = rows_of(tuples, start);
+        let plan = self.window.plan(&new, &carried, &replay, last);
+        self.carried.clear();
+        self.carried.append(tuples, plan.keep)?;
+        if last {
+            self.replay.clear();
+            self.replay.append(tuples, plan.replay)?;
+        }
+        tuples.set_order(plan.order);
+        Ok(())
+    }
 }
 
 impl Compute {
@@ -85,7 +129,8 @@ impl Compute {
         if let Some(rows) = initial {
             trainer.start_from(rows);
         }
-        Self { trainer, params, time: ComputeTime::default() }
+        let streaming = Streaming::new(&params, density);
+        Self { trainer, params, time: ComputeTime::default(), streaming }
     }
 
     /// Trains on one buffer, or measures with it; at the last of a pass says how it went.
@@ -98,8 +143,13 @@ impl Compute {
             self.trainer.set_class_weights(std::mem::take(&mut batch.class_weights));
         }
         self.trainer.prepare(&mut batch.tuples)?;
-        let shuffled = self.params.shuffle.tuples() && !batch.measure;
-        batch.tuples.arrange(shuffled, self.params.seed, batch.epoch, batch.fill)?;
+        match &mut self.streaming {
+            Some(streaming) if !batch.measure => streaming.arrange(&mut batch.tuples, batch.last)?,
+            _ => {
+                let shuffled = self.params.shuffle.tuples() && !batch.measure;
+                batch.tuples.arrange(shuffled, self.params.seed, batch.epoch, batch.fill)?;
+            }
+        }
         let prepared = thread::cpu_ns();
         self.time.shuffle_ns += prepared - start;
         if batch.measure {

@@ -1,20 +1,22 @@
 //! SGD: trains by pulling buffers from TupleShuffle, one ReScan an epoch, and returns one row that
 //! holds the model.
 
+use super::auto_shuffle;
 use super::read_thread::{Batch, Compute, EpochDone, PassDone, ReadThread};
 use super::tuple_shuffle::{Filled, TupleShuffle};
 use super::warm_start::WarmStart;
 use crate::error;
-use crate::guc::Settings;
+use crate::guc::{self, Settings};
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
 use crate::pg::{list, memory, types};
 use corgipile_core::blocks::{self, BlockLayout};
+use corgipile_core::clustering::Verdict;
 use corgipile_core::exchange::Wait;
 use corgipile_core::labels::{LabelCoder, Meaning};
 use corgipile_core::loss::Loss;
 use corgipile_core::model::{Header, Model};
-use corgipile_core::params::{ClassWeight, Params, Schedule};
+use corgipile_core::params::{ClassWeight, Params, Schedule, Shuffle};
 use corgipile_core::trainer::{EpochReport, Measured, StopReason, Trained, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::weights::Rows;
@@ -46,6 +48,8 @@ struct Outcome {
     last: Option<EpochDone>,
     measured: Option<Measured>,
     loss_name: Option<&'static str>,
+    /// The choice of the order of visits, where it was left open.
+    verdict: Option<Verdict>,
     wait_ns: u64,
     restarts: u32,
     rows: u64,
@@ -76,6 +80,8 @@ enum Attempt {
 struct Sizes {
     buffer_bytes: usize,
     pages_per_block: u32,
+    /// Memory of a full shuffle's sort; 0: none.
+    sort_kilobytes: i32,
 }
 
 pub static SCAN_METHODS: Methods<pg_sys::CustomScanMethods> = Methods(scan_methods::<Sgd>());
@@ -85,7 +91,10 @@ static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(exec_methods::
 fn choose_sizes(settings: &Settings, params: &Params, table: Option<BlockLayout>) -> Result<Sizes> {
     let page = pg_sys::BLCKSZ as usize;
     let buffers = settings.buffers();
-    let cap = settings.memory_limit / 100 * BUFFER_PERCENT / buffers;
+    let most = settings.memory_limit / 100 * BUFFER_PERCENT;
+    // A sort takes half; what a window carries from buffer to buffer takes less than one more buffer.
+    let (most, sort) = if params.shuffle.sorts() { (most / 2, most / 2) } else { (most, 0) };
+    let cap = most / (buffers + usize::from(params.shuffle.parts() > 1));
     let table_bytes = table.map_or(usize::MAX, |layout| layout.pages as usize * page);
     let buffer_bytes = match params.buffer_size.or(settings.buffer_size) {
         Some(bytes) if bytes > cap => {
@@ -106,7 +115,7 @@ fn choose_sizes(settings: &Settings, params: &Params, table: Option<BlockLayout>
             blocks::auto_pages_per_block(table_bytes, buffer_bytes, page).min(most)
         }
     };
-    Ok(Sizes { buffer_bytes, pages_per_block })
+    Ok(Sizes { buffer_bytes, pages_per_block, sort_kilobytes: (sort / 1024).min(i32::MAX as usize) as i32 })
 }
 
 /// Asks again and again, looking for interrupts; `None` once the read thread is gone.
@@ -168,6 +177,8 @@ pub fn header(trained: &Trained, coder: &LabelCoder, target_type: pg_sys::Oid, d
         constant_columns: trainer.constant_columns(),
         history: history.clone(),
         stop: *stop,
+        clustering: None,
+        shuffle_reason: None,
         blocks: 0,
         blocks_per_buffer: 0.0,
         peak_memory: 0,
@@ -228,6 +239,8 @@ impl Sgd {
                     params.seed,
                 );
             }
+            let every_epoch = params.shuffle == Shuffle::Epoch;
+            (*state.shuffle).state.sort_by_random_keys(sizes.sort_kilobytes, every_epoch, params.seed);
             (*state.shuffle).state.describe(sizes.buffer_bytes, state.settings.buffers(), params.shuffle.tuples());
             state.outcome.buffer_bytes = sizes.buffer_bytes;
         }
@@ -248,10 +261,20 @@ impl Sgd {
             Self::prepare(node, true);
             let params = (*node).state.params.clone().unwrap_or_default();
             let warm = WarmStart::find(&params, (*shuffle).state.target_type);
+            if let Some(warm) = &warm {
+                warm.check_names(&(*shuffle).state.names().features);
+            }
             let mut coder = warm.as_ref().map(WarmStart::coder);
+            if params.shuffle == Shuffle::Auto {
+                let verdict = auto_shuffle::choose(shuffle, &params, &mut coder);
+                (*node).state.outcome.verdict = Some(verdict);
+                (*node).state.params = Some(Params { shuffle: verdict.shuffle, ..params });
+                Self::prepare(node, true);
+            }
+            let params = (*node).state.params.clone().unwrap_or_default();
             loop {
                 let density = TupleShuffle::start(shuffle, &params, coder.take())?;
-                let initial = warm.as_ref().map(|warm| warm.check(density, &(*shuffle).state.names().features));
+                let initial = warm.as_ref().map(|warm| warm.rows(density));
                 match Self::attempt(node, &params, density, initial, started) {
                     Attempt::Model(datum) => return Some(datum),
                     Attempt::Empty => return None,
@@ -261,6 +284,7 @@ impl Sgd {
                         (*node).state.outcome.restarts += 1;
                         (*node).state.outcome.history.clear();
                         coder = (*shuffle).state.coder().cloned();
+                        TupleShuffle::reset(shuffle);
                         pg_sys::ExecReScan(shuffle.cast());
                         Self::prepare(node, true);
                     }
@@ -298,6 +322,7 @@ impl Sgd {
                 let tuples = TupleBuffer::new(density, buffer_bytes);
                 let mut tuples = if weighted { tuples.with_weights() } else { tuples };
                 tuples.reserve_all(memory::advise_huge_pages).unwrap_or_else(|e| error::raise(e));
+                tuples.set_limit(buffer_bytes / params.shuffle.parts());
                 Batch {
                     tuples,
                     epoch: 0,
@@ -326,7 +351,7 @@ impl Sgd {
                 if epoch > 0 {
                     pg_sys::ExecReScan(shuffle.cast());
                 }
-                let done = match Self::pass(node, epoch, false, &mut inline) {
+                let mut done = match Self::pass(node, epoch, false, &mut inline) {
                     None => return Attempt::Restart,
                     Some(PassDone::Epoch(done)) => done,
                     Some(PassDone::Measured(_)) => error::internal("an epoch did not train"),
@@ -336,6 +361,7 @@ impl Sgd {
                     (*node).state.thread = None;
                     return Attempt::Empty;
                 }
+                done.report.elapsed_ms = started.elapsed().as_secs_f64() * 1e3;
                 Self::end_of_epoch(node, params, epoch, done);
                 if done.converged {
                     stop = StopReason::Tolerance;
@@ -494,7 +520,7 @@ impl Sgd {
         unsafe {
             let shuffle = &(*(*node).state.shuffle).state;
             let expected = shuffle.epoch_rows();
-            if done.report.rows != expected {
+            if done.report.rows != expected && params.shuffle != Shuffle::Mrs {
                 error::internal(&format!("epoch {} trained on {} of {expected} tuples", epoch + 1, done.report.rows));
             }
             let outcome = &mut (*node).state.outcome;
@@ -549,6 +575,8 @@ impl Sgd {
             header.features = state.names().features.clone();
             header.weight = state.names().weight.clone();
             header.rows_held_out = state.held_out();
+            header.clustering = outcome.verdict.and_then(|verdict| verdict.factor);
+            header.shuffle_reason = outcome.verdict.map(auto_shuffle::reason);
             header.rows_skipped = state.epoch_skipped();
             header.blocks = blocks.map_or(0, |b| b.blocks());
             header.blocks_per_buffer = outcome.blocks_per_buffer;
@@ -564,10 +592,12 @@ impl Sgd {
 
 /// Parameters from the aggregate's options argument.
 pub fn parse_options(options: Option<&JsonB>) -> Params {
-    match options {
+    let params = match options {
         None => Params::default(),
         Some(JsonB(json)) => Params::from_json(json).unwrap_or_else(|e| error::raise(e)),
-    }
+    };
+    let given = options.is_some_and(|JsonB(json)| json.get("shuffle").is_some_and(|value| !value.is_null()));
+    if given { params } else { Params { shuffle: guc::default_shuffle(), ..params } }
 }
 
 /// "Fetch the next scan tuple."
@@ -642,6 +672,8 @@ impl CustomNode for Sgd {
             (*node).state.params = None;
             (*node).state.outcome.history.clear();
             (*node).state.outcome.measured = None;
+            (*node).state.outcome.verdict = None;
+            TupleShuffle::reset((*node).state.shuffle);
             node::rescan_child(node, (*node).state.shuffle.cast());
         }
     }
@@ -661,7 +693,8 @@ impl CustomNode for Sgd {
         if let Some(params) = &state.params {
             let loss = outcome.loss_name.or(params.loss.map(|loss| loss.name()));
             out.text("Loss", loss.unwrap_or("chosen by the target"));
-            out.text("Strategy", params.shuffle.name());
+            let reason = outcome.verdict.map(|verdict| format!(" ({})", auto_shuffle::reason(verdict)));
+            out.text("Strategy", &format!("{}{}", params.shuffle.name(), reason.unwrap_or_default()));
             out.integer("Seed", params.seed);
             out.integer("Max Epochs", i64::from(params.max_epochs));
             let found = outcome.history.first().map(|report| report.learning_rate);

@@ -9,6 +9,7 @@ use crate::error::{self, ColumnNames, RowError};
 use crate::pg::array::{ACCEPTED, Element};
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::fill::{Decoder, KNOWN_CLASSES, LabelRead, Room, Stop};
+use crate::pg::full_shuffle::{FullShuffle, Space};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
 use crate::pg::{list, relation, thread, types};
 use corgipile_core::labels::{Coded, LabelCoder, Meaning};
@@ -31,12 +32,29 @@ pub struct TupleShuffle {
     pub target_type: pg_sys::Oid,
     sparse: bool,
     training: Option<Training>,
+    full: Full,
     explain: Explained,
     // Over all epochs, for EXPLAIN ANALYZE.
     rows: u64,
     skipped: u64,
     fills: u64,
     cpu_ns: u64,
+}
+
+/// The full shuffle below the buffers, where the strategy has one.
+#[derive(Default)]
+struct Full {
+    /// Memory of the sort; 0: there is none.
+    kilobytes: i32,
+    /// Sort anew in every epoch?
+    every_epoch: bool,
+    seed: i64,
+    epoch: u32,
+    /// Boxed: the decoder holds its address.
+    sort: Option<Box<FullShuffle>>,
+    space: Option<Space>,
+    /// Rows left out, for NULL and for other reasons, before the sort began.
+    left_out: (u64, u64),
 }
 
 /// What a training needs, from `start` on.
@@ -51,6 +69,17 @@ struct Training {
     /// Rows of this epoch that are not trained on for other reasons: without weight, or held out.
     epoch_passed_over: u64,
     held_out: u64,
+    /// Rows of this epoch that were counted for the scan below.
+    noted: u64,
+}
+
+impl Training {
+    /// Counts rows that were left out before a sort, and are not in it, as rows of the epoch.
+    fn count_left_out(&mut self, (skipped, passed_over): (u64, u64)) {
+        self.decoder.skipped = skipped;
+        self.decoder.passed_over = passed_over;
+        self.decoder.pulled = skipped + passed_over;
+    }
 }
 
 /// What EXPLAIN shows of the plan.
@@ -150,6 +179,7 @@ pub fn decoder(
         label: None,
         skip_nulls: params.on_null == OnNull::Skip,
         direct: core::ptr::null_mut(),
+        sorted: core::ptr::null_mut(),
         pending: core::ptr::null_mut(),
         temporary,
         pulled: 0,
@@ -249,6 +279,11 @@ impl TupleShuffle {
         }
     }
 
+    /// The input.
+    pub fn child(&self) -> *mut pg_sys::PlanState {
+        self.child
+    }
+
     /// Names of the aggregate's arguments.
     pub fn names(&self) -> &ColumnNames {
         &self.names
@@ -299,6 +334,89 @@ impl TupleShuffle {
         self.explain.peak_bytes = self.explain.peak_bytes.max(bytes);
     }
 
+    /// Puts a full shuffle below the buffers, of at most `kilobytes` of memory; 0: none. Before `start`.
+    pub fn sort_by_random_keys(&mut self, kilobytes: i32, every_epoch: bool, seed: i64) {
+        let sort = self.full.sort.take();
+        self.full = Full { kilobytes, every_epoch, seed, epoch: 0, sort, ..Full::default() };
+    }
+
+    /// Counts from here on, for EXPLAIN ANALYZE.
+    pub fn forget_counts(&mut self) {
+        (self.rows, self.skipped, self.fills, self.cpu_ns) = (0, 0, 0, 0);
+    }
+
+    /// Forgets the training, so that the next rescan begins with the input.
+    ///
+    /// # Safety
+    /// `node` is a begun node.
+    pub unsafe fn reset(node: *mut Node<Self>) {
+        // SAFETY: by contract; a finished sort is not in use between two calls of the node.
+        unsafe {
+            (*node).state.training = None;
+            (*node).state.full.epoch = 0;
+            if let Some(sort) = (*node).state.full.sort.take() {
+                sort.end();
+            }
+        }
+    }
+
+    /// Sorts the whole input, if that is wanted and not done; the decoder then reads the sorted tuples.
+    unsafe fn sort(node: *mut Node<Self>) {
+        // SAFETY: as for `fill`. The sort lives in the query's memory until it is ended, or the query is.
+        unsafe {
+            let full = &mut (*node).state.full;
+            if full.kilobytes == 0 || full.sort.is_some() {
+                return;
+            }
+            let targets = list::pointers::<pg_sys::TargetEntry>((*(*node).css.ss.ps.plan).targetlist);
+            let types: Vec<pg_sys::Oid> =
+                targets.iter().map(|target| pg_sys::exprType((**target).expr.cast())).collect();
+            let old = pg_sys::MemoryContextSwitchTo((*(*node).css.ss.ps.state).es_query_cxt);
+            let sort = FullShuffle::new(&types, full.kilobytes, full.seed, full.epoch);
+            pg_sys::MemoryContextSwitchTo(old);
+            full.epoch += 1;
+            full.sort = Some(Box::new(sort));
+            let child = (*node).state.child;
+            loop {
+                let Some(sort) = (*node).state.full.sort.as_mut().map(|sort| &raw mut **sort) else { return };
+                let Some(training) = (*node).state.training.as_mut() else { return };
+                let decoder = &raw mut training.decoder;
+                let ended = pg_guard_ffi_boundary(|| (*decoder).run_sort(child, &mut *sort, QUOTA));
+                check_for_interrupts!();
+                if ended {
+                    (*node).state.note_read();
+                    (*sort).sort();
+                    let full = &mut (*node).state.full;
+                    full.space = Some((*sort).space());
+                    if let Some(training) = (*node).state.training.as_mut() {
+                        full.left_out = (training.decoder.skipped, training.decoder.passed_over);
+                        training.decoder.read_sorted(sort);
+                        training.count_left_out(full.left_out);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Counts tuples for the scan that was read without the executor.
+    unsafe fn note_read(&mut self) {
+        let pulled = self.pulled();
+        // SAFETY: the child of a begun node; its instrumentation is null unless wanted.
+        let instrument = unsafe { (*self.child).instrument };
+        let Some(training) = self.training.as_mut().filter(|training| !training.decoder.direct.is_null()) else {
+            return;
+        };
+        let new = pulled - std::mem::replace(&mut training.noted, pulled);
+        if !instrument.is_null() {
+            // SAFETY: as above.
+            unsafe {
+                pg_sys::InstrStartNode(instrument);
+                pg_sys::InstrStopNode(instrument, new as f64);
+            }
+        }
+    }
+
     /// Prepares a training and looks at the first tuple: the shape of the features, or `None` for an
     /// empty input. A coder is passed on when training starts anew.
     ///
@@ -328,6 +446,7 @@ impl TupleShuffle {
                 epoch_skipped: 0,
                 epoch_passed_over: 0,
                 held_out: 0,
+                noted: 0,
             });
             if state.sparse {
                 return Self::peek(node).map(|_| Density::Sparse);
@@ -359,7 +478,7 @@ impl TupleShuffle {
             }
             let decoder = (*node).state.training.as_mut().map(|training| &mut training.decoder);
             if let (Some(decoder), Some(blocks)) = (decoder, Self::block_shuffle(node))
-                && decoder.hold_out_below > 0
+                && (decoder.hold_out_below > 0 || (*node).state.full.kilobytes > 0)
             {
                 BlockShuffle::prepare(blocks);
                 decoder.position = (*blocks).state.position();
@@ -367,6 +486,8 @@ impl TupleShuffle {
             if let Some(blocks) = node::downcast::<BlockShuffle>(child) {
                 BlockShuffle::prepare(blocks);
                 let decoder = (*node).state.training.as_mut().map(|training| &mut training.decoder);
+                // Sorted tuples are found at places of their own.
+                let decoder = decoder.filter(|decoder| decoder.sorted.is_null());
                 if let (Some(decoder), Some((scan, columns))) = (decoder, BlockShuffle::direct(blocks)) {
                     decoder.direct = scan;
                     decoder.target = columns[0];
@@ -412,8 +533,8 @@ impl TupleShuffle {
             let instrument = (*node).css.ss.ps.instrument;
             start_clock(instrument);
             let cpu = thread::cpu_ns();
+            Self::sort(node);
             let child = (*node).state.child;
-            let pulled_before = (*node).state.pulled();
             let target_type = (*node).state.target_type;
             let filled = loop {
                 let Some(training) = (*node).state.training.as_mut() else { break Filled::Last };
@@ -469,11 +590,8 @@ impl TupleShuffle {
                 training.epoch_skipped += skipped;
                 state.skipped += skipped;
             }
-            let direct = state.training.as_ref().is_some_and(|training| !training.decoder.direct.is_null());
-            if direct && !(*child).instrument.is_null() {
-                // The scan was read without the executor: count its tuples for it.
-                pg_sys::InstrStartNode((*child).instrument);
-                pg_sys::InstrStopNode((*child).instrument, (state.pulled() - pulled_before) as f64);
+            if state.full.sort.is_none() {
+                state.note_read();
             }
             state.rows += buffer.len() as u64;
             state.fills += 1;
@@ -489,11 +607,12 @@ impl TupleShuffle {
         unsafe {
             let state = &(*node).state;
             let number = state.pulled();
+            let sorted = state.training.as_ref().and_then(|training| training.decoder.sorted_position());
             let place = match Self::block_shuffle(node) {
                 Some(blocks) => {
                     let table = (*(*blocks).css.ss.ss_currentRelation).rd_id;
                     let name = relation::qualified_name(table).unwrap_or_default();
-                    let (page, line) = (*blocks).state.current_ctid().unwrap_or_default();
+                    let (page, line) = sorted.or((*blocks).state.current_ctid()).unwrap_or_default();
                     format!("in the row with ctid ({page},{line}) of table {name}")
                 }
                 None => format!("in row {number} of the input"),
@@ -545,6 +664,7 @@ impl CustomNode for TupleShuffle {
             names,
             target_type,
             training: None,
+            full: Full::default(),
             explain: Explained::default(),
             rows: 0,
             skipped: 0,
@@ -573,6 +693,27 @@ impl CustomNode for TupleShuffle {
                 training.epoch_pulled = 0;
                 training.epoch_skipped = 0;
                 training.epoch_passed_over = 0;
+                training.noted = 0;
+            }
+            // The next epoch over what was sorted once reads the same order again.
+            let full = &mut (*node).state.full;
+            let again = (*node).css.ss.ps.chgParam.is_null() && !full.every_epoch;
+            match full.sort.as_mut().filter(|_| again) {
+                Some(sort) => {
+                    sort.rewind();
+                    if let Some(training) = &mut (*node).state.training {
+                        training.count_left_out(full.left_out);
+                    }
+                    return;
+                }
+                None => {
+                    if let Some(sort) = full.sort.take() {
+                        sort.end();
+                    }
+                    if let Some(training) = &mut (*node).state.training {
+                        training.decoder.read_input();
+                    }
+                }
             }
             node::rescan_child(node, (*node).state.child);
         }
@@ -581,7 +722,7 @@ impl CustomNode for TupleShuffle {
     unsafe fn end(node: *mut Node<Self>) {
         // SAFETY: a begun node.
         unsafe {
-            (*node).state.training = None;
+            Self::reset(node);
             pg_sys::ExecEndNode((*node).state.child);
         }
     }
@@ -591,7 +732,13 @@ impl CustomNode for TupleShuffle {
         let (state, out) = unsafe { (&(*node).state, Explainer::new(es)) };
         let explain = &state.explain;
         if explain.buffers > 0 {
-            out.text("Tuple Order", if explain.shuffled { "shuffled in the buffer" } else { "as read" });
+            let order = match (state.full.kilobytes, explain.shuffled) {
+                (0, true) => "shuffled in the buffer",
+                (0, false) => "as read",
+                _ if state.full.every_epoch => "sorted by random keys in every epoch",
+                _ => "sorted by random keys once",
+            };
+            out.text("Tuple Order", order);
             out.text("Buffers", &format!("{} of {}", explain.buffers, pretty_bytes(explain.buffer_bytes)));
         }
         if out.is_analyze() {
@@ -601,6 +748,11 @@ impl CustomNode for TupleShuffle {
             }
             if state.held_out() > 0 {
                 out.integer("Rows Held Out", state.held_out() as i64);
+            }
+            if let Some(space) = state.full.space {
+                let place = if space.disk { "disk" } else { "memory" };
+                let text = format!("{}, {} of {place}", space.method, pretty_bytes(space.kilobytes as usize * 1024));
+                out.text("Full Shuffle", &text);
             }
             out.integer("Fills", state.fills as i64);
             out.bytes("Peak Memory", explain.peak_bytes);

@@ -60,8 +60,8 @@ impl WarmStart {
         self.coder.clone()
     }
 
-    /// The weights, if the features are the model's. Names of expressions are empty, and not compared.
-    pub fn check(&self, density: Density, features: &[String]) -> &Rows {
+    /// Refuses features of other names. Names of expressions are empty, and not compared.
+    pub fn check_names(&self, features: &[String]) {
         let header = &self.model.header;
         let names = |names: &[String]| Some(names.join(", ")).filter(|_| names.iter().all(|name| !name.is_empty()));
         if let (Some(theirs), Some(ours)) = (names(&header.features), names(features))
@@ -71,6 +71,11 @@ impl WarmStart {
         {
             refuse(format!("its features are {theirs}, not {ours}"));
         }
+    }
+
+    /// The weights, if the features have the model's shape.
+    pub fn rows(&self, density: Density) -> &Rows {
+        let header = &self.model.header;
         match density {
             Density::Sparse if !header.sparse => refuse("its features are dense, these are sparse".into()),
             Density::Dense(_) if header.sparse => refuse("its features are sparse, these are dense".into()),

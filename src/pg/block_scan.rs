@@ -226,6 +226,12 @@ impl BlockScan {
         self.position.blocks_done
     }
 
+    /// Counts blocks and pages from here on.
+    pub fn forget_counts(&mut self) {
+        self.position.blocks_done = 0;
+        self.position.pages_read = 0;
+    }
+
     /// Pages read since the scan was made.
     pub fn pages_read(&self) -> u64 {
         self.position.pages_read

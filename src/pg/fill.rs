@@ -9,6 +9,7 @@
 
 use super::array::{self, Element, RawArray, Unusable};
 use super::block_scan::BlockScan;
+use super::full_shuffle::{EXTRA_COLUMNS, FullShuffle};
 use super::raw;
 use corgipile_core::permute::mix;
 use corgipile_core::tuples::{Density, TupleBuffer};
@@ -147,6 +148,8 @@ pub struct Decoder {
     /// Where tuples come from without a call of the executor for each: the scan below, when it has
     /// neither filter nor projection to do; null otherwise. Columns are then the table's.
     pub direct: *mut BlockScan,
+    /// The sort that tuples come from, once they are sorted; null otherwise.
+    pub sorted: *mut FullShuffle,
     /// The tuple that was pulled but not yet taken.
     pub pending: *mut pg_sys::TupleTableSlot,
     /// Context for detoasted copies, reset for each tuple that needed it.
@@ -301,8 +304,13 @@ impl Decoder {
         // SAFETY: by contract; the scan is the one that the child reads.
         unsafe {
             if !self.position.is_null() {
-                let (page, line) = (*self.position).current_ctid();
-                return mix(self.hold_out_seed, (u64::from(page) << 16) | u64::from(line));
+                let place = if self.sorted.is_null() {
+                    let (page, line) = (*self.position).current_ctid();
+                    (u64::from(page) << 16) | u64::from(line)
+                } else {
+                    (*(*self.pending).tts_values.add(1)).value() as u64
+                };
+                return mix(self.hold_out_seed, place);
             }
             let mut hash = mix(self.hold_out_seed, u64::from(label.to_bits()));
             let mut i = from;
@@ -445,7 +453,9 @@ impl Decoder {
             if !(*self.temporary).isReset {
                 raw::MemoryContextReset(self.temporary);
             }
-            let slot = if !self.direct.is_null() {
+            let slot = if !self.sorted.is_null() {
+                (*self.sorted).next()
+            } else if !self.direct.is_null() {
                 (*self.direct).next_table_slot()
             } else if let Some(exec) = (*child).ExecProcNode {
                 exec(child)
@@ -489,6 +499,66 @@ impl Decoder {
             }
         }
         Stop::Quota
+    }
+
+    /// Puts up to `quota` tuples into a sort; true at the end of the input.
+    ///
+    /// # Safety
+    /// Inside a guard; as for `pull`.
+    pub unsafe fn run_sort(&mut self, child: *mut pg_sys::PlanState, sort: &mut FullShuffle, quota: u32) -> bool {
+        let values = if self.sparse { [self.indices, self.values] } else { [self.values, self.weight] };
+        let places = [self.target, values[0], values[1], self.weight];
+        let mut left = quota;
+        // SAFETY: by contract.
+        unsafe {
+            while left > 0 {
+                if !self.pull(child) {
+                    return true;
+                }
+                // Copies of values out of line go with the row.
+                let old = pg_sys::CurrentMemoryContext;
+                pg_sys::CurrentMemoryContext = self.temporary;
+                sort.put(self.pending, &places, self.position);
+                pg_sys::CurrentMemoryContext = old;
+                self.pending = core::ptr::null_mut();
+                left -= 1;
+            }
+        }
+        false
+    }
+
+    /// From here on tuples come from a sort of the columns as `run_sort` has put them.
+    pub fn read_sorted(&mut self, sort: *mut FullShuffle) {
+        let values = if self.sparse { 2 } else { 1 };
+        self.sorted = sort;
+        self.target = EXTRA_COLUMNS;
+        self.indices = EXTRA_COLUMNS + 1;
+        self.values = EXTRA_COLUMNS + values;
+        self.weight = EXTRA_COLUMNS + values + 1;
+        self.columns = (EXTRA_COLUMNS + values + 1) as i32 + i32::from(self.weighted);
+        self.pulled = 0;
+    }
+
+    /// Page and line of the pending tuple, if it comes from a sort.
+    pub fn sorted_position(&self) -> Option<(u32, u16)> {
+        if self.sorted.is_null() || self.pending.is_null() {
+            return None;
+        }
+        // SAFETY: a row of the sort: its second column is the position as `put` wrote it.
+        let place = unsafe { (*(*self.pending).tts_values.add(1)).value() as u64 };
+        Some(((place >> 16) as u32, place as u16))
+    }
+
+    /// Undoes `read_sorted`: the next epoch reads the input again.
+    pub fn read_input(&mut self) {
+        let values = if self.sparse { 2 } else { 1 };
+        self.sorted = core::ptr::null_mut();
+        self.direct = core::ptr::null_mut();
+        self.target = 0;
+        self.indices = 1;
+        self.values = values;
+        self.weight = values + 1;
+        self.columns = values as i32 + 1 + i32::from(self.weighted);
     }
 
     /// Looks at the first tuple without taking it: its number of features (dense), or `None` when

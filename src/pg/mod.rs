@@ -6,6 +6,7 @@ pub mod array;
 pub mod block_scan;
 pub mod explain;
 pub mod fill;
+pub mod full_shuffle;
 pub mod list;
 pub mod memory;
 pub mod node;

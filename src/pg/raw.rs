@@ -7,6 +7,21 @@
 
 use pgrx::pg_sys;
 
+/// tuptable.h: empties a slot.
+///
+/// # Safety
+/// Inside a guard.
+#[allow(ffi_unwind_calls, reason = "inside the caller's pg_guard_ffi_boundary")]
+#[inline(always)]
+pub unsafe fn clear_slot(slot: *mut pg_sys::TupleTableSlot) {
+    // SAFETY: every slot has its methods.
+    unsafe {
+        if let Some(clear) = (*(*slot).tts_ops).clear {
+            clear(slot);
+        }
+    }
+}
+
 unsafe extern "C-unwind" {
     /// execScan.c: fetches, filters and projects one tuple.
     pub fn ExecScan(
@@ -16,6 +31,20 @@ unsafe extern "C-unwind" {
     ) -> *mut pg_sys::TupleTableSlot;
     /// execTuples.c: deforms the first `attnum` attributes.
     pub fn slot_getsomeattrs_int(slot: *mut pg_sys::TupleTableSlot, attnum: core::ffi::c_int);
+    /// execTuples.c: declares the values in a virtual slot valid.
+    pub fn ExecStoreVirtualTuple(slot: *mut pg_sys::TupleTableSlot) -> *mut pg_sys::TupleTableSlot;
+    /// tuplesort.c: adds a row to a sort.
+    pub fn tuplesort_puttupleslot(state: *mut pg_sys::Tuplesortstate, slot: *mut pg_sys::TupleTableSlot);
+    /// tuplesort.c: the next row of a finished sort into `slot`.
+    pub fn tuplesort_gettupleslot(
+        state: *mut pg_sys::Tuplesortstate,
+        forward: bool,
+        copy: bool,
+        slot: *mut pg_sys::TupleTableSlot,
+        abbrev: *mut pg_sys::Datum,
+    ) -> bool;
+    /// detoast.c: an in-line copy, still compressed if it was, in the current memory context.
+    pub fn detoast_external_attr(attr: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     /// detoast.c: a plain, four-byte-header copy in the current memory context.
     pub fn detoast_attr(attr: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     /// mcxt.c: frees everything in the context.
