@@ -125,6 +125,7 @@ CREATE FUNCTION @extschema@.train_sgd(
     mrs_ratio integer DEFAULT NULL,
     block_size text DEFAULT NULL,
     buffer_size text DEFAULT NULL,
+    cache boolean DEFAULT NULL,
     verbose boolean DEFAULT NULL
 ) RETURNS bigint
     AS 'MODULE_PATHNAME', 'train_sgd_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -221,6 +222,7 @@ SELECT m.model_id,
        (i.info #>> '{params,seed}')::bigint AS seed,
        (i.info ->> 'blocks')::bigint AS blocks,
        (i.info ->> 'blocks_per_buffer')::double precision AS blocks_per_buffer,
+       coalesce((i.info ->> 'cache_bytes')::bigint, 0) AS cache_bytes,
        (i.info ->> 'peak_memory')::bigint AS peak_memory,
        (i.info ->> 'duration_ms')::double precision AS duration_ms,
        m.created_at,
@@ -248,4 +250,33 @@ CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(i.history) WITH ORDINALITY AS
 WHERE corgipile.may_use(m.owner);
 COMMENT ON VIEW corgipile.training_history IS 'each epoch of the models that the current role may use';
 
-GRANT SELECT ON corgipile.models, corgipile.training_history TO PUBLIC;
+CREATE FUNCTION corgipile.training_progress_rows(
+    OUT pid integer, OUT datid oid, OUT usesysid oid, OUT relid oid, OUT phase text, OUT epoch bigint,
+    OUT max_epochs bigint, OUT blocks_done bigint, OUT blocks_total bigint, OUT tuples bigint,
+    OUT loss double precision, OUT started_at timestamptz) RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'training_progress_rows_wrapper' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+CREATE VIEW corgipile.training_progress WITH (security_barrier) AS
+SELECT p.pid,
+       pg_catalog.pg_get_userbyid(p.usesysid) AS usename,
+       d.datname,
+       CASE WHEN d.datname = pg_catalog.current_database() AND p.relid <> 0 THEN p.relid::regclass::text END AS relation,
+       p.phase,
+       p.epoch,
+       p.max_epochs,
+       p.blocks_done,
+       nullif(p.blocks_total, 0) AS blocks_total,
+       p.tuples,
+       p.tuples / nullif(extract(epoch FROM t.elapsed), 0)::double precision AS tuples_per_second,
+       p.loss,
+       t.elapsed,
+       t.elapsed * (1 / nullif(w.done, 0) - 1) AS estimated_remaining
+FROM corgipile.training_progress_rows() p
+LEFT JOIN pg_catalog.pg_database d ON d.oid = p.datid
+CROSS JOIN LATERAL (SELECT pg_catalog.clock_timestamp() - p.started_at AS elapsed) t
+-- Epochs that are over, and part of this one, of all there may be: tolerance may end it sooner.
+CROSS JOIN LATERAL (SELECT (greatest(p.epoch - 1, 0) + coalesce(p.blocks_done::double precision / nullif(p.blocks_total, 0), 0))
+                           / greatest(p.max_epochs, 1) AS done) w;
+COMMENT ON VIEW corgipile.training_progress IS 'trainings that run now, of the roles whose rights the current role has';
+
+GRANT SELECT ON corgipile.models, corgipile.training_history, corgipile.training_progress TO PUBLIC;

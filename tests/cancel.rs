@@ -8,11 +8,25 @@ use std::time::{Duration, Instant};
 
 /// Statements that stay in one phase for long. Filling: detoasting and a slow filter. Waiting:
 /// compute is much slower than the fill (sparse, many weights; large mini-batches do not matter).
-/// Computing: without a second thread.
-const PHASES: [(&str, &str); 5] = [
+/// Computing: without a second thread. Sampling: what 'auto' does first. Sorting: on disk, anew in
+/// every epoch.
+const PHASES: [(&str, &str); 9] = [
     (
         "fill",
-        "SELECT corgipile.sgd(label, features_v, '{\"max_epochs\": 1000000, \"tolerance\": 0}') FROM wide WHERE pg_sleep(0.0001) IS NOT NULL",
+        "SELECT corgipile.sgd(label, features_v, '{\"max_epochs\": 1000000, \"tolerance\": 0, \"shuffle\": \"corgipile\"}') FROM wide WHERE pg_sleep(0.0001) IS NOT NULL",
+    ),
+    ("sample", "SELECT corgipile.sgd(label, features_v) FROM wide WHERE pg_sleep(0.001) IS NOT NULL"),
+    (
+        "sort",
+        "SET corgipile.memory_limit = '1MB'; SELECT corgipile.sgd(label, features_v, '{\"max_epochs\": 1000000, \"tolerance\": 0, \"shuffle\": \"epoch\"}') FROM wide",
+    ),
+    (
+        "window",
+        "SELECT train_sgd('wide', max_epochs => 1000000, tolerance => 0, shuffle => 'sliding_window', buffer_size => '64kB')",
+    ),
+    (
+        "reservoir",
+        "SELECT train_sgd('wide', max_epochs => 1000000, tolerance => 0, shuffle => 'mrs', buffer_size => '64kB')",
     ),
     ("epochs", "SELECT train_sgd('wide', max_epochs => 1000000, tolerance => 0)"),
     (
@@ -41,10 +55,13 @@ impl Witness {
         Self { client, started }
     }
 
-    /// The same connection still answers: no crash, no restart.
+    /// The same connection still answers: no crash, no restart; and nothing was left on disk.
     fn check(&mut self) {
         let started: String = value(&mut self.client, "SELECT pg_postmaster_start_time()::text");
         assert_eq!(started, self.started);
+        wait_for("temporary files to be removed", || {
+            value::<i64>(&mut self.client, "SELECT count(*) FROM pg_ls_tmpdir()") == 0
+        });
     }
 }
 
@@ -105,7 +122,7 @@ fn fifty_cancels_at_random_moments() {
     for round in 0..50 {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let pause = Duration::from_micros((random >> 33) % 60_000);
-        let (phase, statement) = PHASES[round % 2];
+        let (phase, statement) = PHASES[[0, 1, 2, 5][round % 4]];
         let token = token.clone();
         let canceller = thread::spawn(move || {
             thread::sleep(pause);

@@ -64,15 +64,15 @@ def real(path):
 
 
 def sets(root, scale):
-    """name -> (rows, sparse, learning rate of plain SGD, dims)."""
+    """name -> (rows, sparse, learning rate of plain SGD or None for 1/(4·dims), dims)."""
     n = lambda count: max(1000, int(count * scale))
     return {
-        "higgs": (made("higgs", n(300_000), 28, 0.642), False, 0.003, 28),
-        "susy": (made("susy", n(300_000), 18, 0.787), False, 0.003, 18),
-        "epsilon": (made("epsilon", n(8_000), 2000, 0.902), False, 0.0003, 2000),
-        "criteo": (made("criteo", n(100_000), 1_000_000, None), True, 0.5, 1_000_000),
-        "yfcc": (made("yfcc", n(4_000), 4096, 0.965), False, 0.0001, 4096),
-        "shifted": (made("shifted", n(300_000), 10, 0.785), False, 0.01, 10),
+        "higgs": (made("higgs", n(300_000), 28, 0.642), False, None, 28),
+        "susy": (made("susy", n(300_000), 18, 0.787), False, None, 18),
+        "epsilon": (made("epsilon", n(30_000), 2000, 0.902), False, None, 2000),
+        "criteo": (made("criteo", n(200_000), 1_000_000, None), True, 0.5, 1_000_000),
+        "yfcc": (made("yfcc", n(10_000), 4096, 0.965), False, None, 4096),
+        "shifted": (made("shifted", n(300_000), 10, 0.785), False, None, 10),
         "a9a": (real(os.path.join(root, "data", "a9a.libsvm.gz")), True, 0.01, 123),
-        "higgs_real": (real(os.path.join(root, "data", "higgs.libsvm.gz")), False, 0.003, 28),
+        "higgs_real": (real(os.path.join(root, "data", "higgs.libsvm.gz")), False, None, 28),
     }

@@ -9,6 +9,7 @@
 #![deny(missing_docs)]
 
 pub mod blocks;
+pub mod cache;
 pub mod clustering;
 pub mod dense;
 pub mod error;

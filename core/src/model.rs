@@ -65,6 +65,9 @@ pub struct Header {
     pub blocks: u32,
     /// Mean number of blocks in a full buffer.
     pub blocks_per_buffer: f64,
+    /// Bytes of the decoded tuples kept for the epochs after the first; 0: none were.
+    #[serde(default)]
+    pub cache_bytes: u64,
     /// Most memory held at a time, in bytes.
     pub peak_memory: u64,
     /// Wall time of training in milliseconds.
@@ -264,6 +267,7 @@ mod tests {
             shuffle_reason: None,
             blocks: 3,
             blocks_per_buffer: 1.5,
+            cache_bytes: 0,
             peak_memory: 1 << 40,
             duration_ms: 0.1,
         };

@@ -77,6 +77,11 @@ impl Shuffle {
         matches!(self, Shuffle::Once | Shuffle::Epoch)
     }
 
+    /// Whether epochs after the first can visit decoded tuples that were kept.
+    pub fn caches(self) -> bool {
+        matches!(self, Shuffle::Corgipile | Shuffle::BlockOnly | Shuffle::TupleOnly | Shuffle::None | Shuffle::Once)
+    }
+
     /// Parts of a buffer, of which new tuples fill the first; the others hold what a window or a
     /// reservoir carries on.
     pub fn parts(self) -> usize {
@@ -193,6 +198,9 @@ pub struct Params {
     /// Part of the tuples that are never trained on, but judged after each epoch.
     #[serde(default)]
     pub eval_fraction: f64,
+    /// Whether decoded tuples are kept for the epochs after the first; `None`: where they fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<bool>,
     /// Whether the loss of the finished weights is taken, in one more pass.
     #[serde(default)]
     pub final_loss: bool,
@@ -231,6 +239,7 @@ impl Default for Params {
             mrs_ratio: 1,
             on_null: OnNull::Error,
             eval_fraction: 0.0,
+            cache: None,
             final_loss: false,
             warm_start: None,
             block_size: None,
@@ -241,7 +250,7 @@ impl Default for Params {
 }
 
 /// Every option's name, in the order of `train_sgd`'s arguments.
-pub const OPTIONS: [&str; 26] = [
+pub const OPTIONS: [&str; 27] = [
     "loss",
     "l2_reg",
     "l1_reg",
@@ -267,6 +276,7 @@ pub const OPTIONS: [&str; 26] = [
     "mrs_ratio",
     "block_size",
     "buffer_size",
+    "cache",
     "verbose",
 ];
 
@@ -369,6 +379,9 @@ impl Params {
         {
             return Err(bad("mrs_ratio", value, "shuffle 'mrs' beside it"));
         }
+        if self.cache == Some(true) && !(self.shuffle.caches() || self.shuffle == Shuffle::Auto) {
+            return Err(bad("cache", &Value::Bool(true), "a shuffle that can read from a cache beside it"));
+        }
         if let Some(value) = has("decay")
             && self.schedule == Schedule::Constant
         {
@@ -435,6 +448,7 @@ impl Params {
                 let size = memory_size(name, text)?;
                 if name == "block_size" { self.block_size = size } else { self.buffer_size = size }
             }
+            "cache" => self.cache = Some(boolean(name, value)?),
             "verbose" => self.verbose = boolean(name, value)?,
             _ => return Err(Error::UnknownOption { name: name.into(), valid: OPTIONS.join(", ") }),
         }

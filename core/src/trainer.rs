@@ -424,7 +424,20 @@ impl Trainer {
     /// Trains on a prepared buffer in its order; called once a fill, in the order of the fills.
     /// `classes` is the number of classes met so far. `go_on` is asked every few hundred tuples; when
     /// it says no, the result is [`Error::Stopped`].
-    pub fn train(&mut self, tuples: &TupleBuffer, classes: usize, mut go_on: impl FnMut() -> bool) -> Result<()> {
+    pub fn train(&mut self, tuples: &TupleBuffer, classes: usize, go_on: impl FnMut() -> bool) -> Result<()> {
+        let values = tuples.stored_values() / tuples.len().max(1);
+        self.train_on(tuples.visits(), values, classes, go_on)
+    }
+
+    /// The same for tuples that lie anywhere; `values` is how many a tuple has on average.
+    pub fn train_on(
+        &mut self,
+        visits: Visits<'_>,
+        values: usize,
+        classes: usize,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<()> {
+        let Visits { tuples, order } = visits;
         self.grow(tuples.max_features(), classes)?;
         if let Some(mut rows) = self.initial.take() {
             self.grow(rows.features, rows.intercepts.len())?;
@@ -434,13 +447,13 @@ impl Trainer {
             self.weights.set(&rows);
             self.checkpoint = Some(Box::new(self.weights.clone()));
         }
-        if self.rate.is_none() && !tuples.order().is_empty() {
+        if self.rate.is_none() && !order.is_empty() {
             self.rate = Some(self.find_rate(tuples, classes, &mut go_on)?);
         }
-        let values = (tuples.stored_values() / tuples.len().max(1)).max(1) * self.weights.outputs();
+        let values = values.max(1) * self.weights.outputs();
         self.average_every = AVERAGE_EVERY.max(4 * self.weights.features() * self.weights.outputs() / values);
-        self.run(tuples.visits(), true, &mut go_on)?;
-        self.rows += tuples.order().len() as u64;
+        self.run(visits, true, &mut go_on)?;
+        self.rows += order.len() as u64;
         if self.sums.loss.is_finite() && self.weights.is_finite() {
             return Ok(());
         }
@@ -848,10 +861,10 @@ impl Trainer {
     }
 
     /// Adds a prepared buffer to the measurement of the finished weights; no training may follow.
-    pub fn measure(&mut self, tuples: &TupleBuffer, mut go_on: impl FnMut() -> bool) -> Result<()> {
+    pub fn measure(&mut self, visits: Visits<'_>, mut go_on: impl FnMut() -> bool) -> Result<()> {
         self.complete()?;
-        self.rows += tuples.order().len() as u64;
-        self.run(tuples.visits(), false, &mut go_on)
+        self.rows += visits.order.len() as u64;
+        self.run(visits, false, &mut go_on)
     }
 
     /// The result of [`Self::measure`] over all its buffers; `None` for no tuples.
@@ -879,6 +892,14 @@ impl Trainer {
     /// Columns that had one value only, in the first buffer.
     pub fn constant_columns(&self) -> usize {
         self.scaling.as_ref().map_or(0, Scaling::constant_columns)
+    }
+
+    /// Bytes of the weights once there are so many features and classes, and of what is held out.
+    pub fn bytes_beside(&self, features: usize, classes: usize) -> usize {
+        let outputs = if self.loss == Loss::Softmax { classes.max(1) } else { 1 };
+        let (features_now, outputs_now, _) = self.weights.layout();
+        let held_out = if self.params.eval_fraction > 0.0 { self.memory_limit / 2 } else { 0 };
+        self.weights.bytes_for(features.max(features_now), outputs.max(outputs_now)) + held_out
     }
 
     /// Bytes of the weights, the copy to go back to, and what is made of them.
@@ -949,7 +970,7 @@ pub fn train_in_memory(
         }
     }
     let measured = if params.final_loss {
-        trainer.measure(tuples, &mut go_on)?;
+        trainer.measure(tuples.visits(), &mut go_on)?;
         trainer.measured()
     } else {
         None

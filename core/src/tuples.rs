@@ -171,7 +171,7 @@ impl TupleBuffer {
     }
 
     /// Bytes that a tuple of `values` stored values costs.
-    fn tuple_bytes(&self, values: usize) -> usize {
+    pub fn tuple_bytes(&self, values: usize) -> usize {
         match self.density {
             Density::Dense(dims) => dims * 4 + self.overhead(),
             Density::Sparse => values * 8 + self.sparse_row_bytes(),
@@ -351,6 +351,53 @@ impl TupleBuffer {
             self.push_weighted(from.label(row), from.features(row), from.weight(row))?;
         }
         Ok(())
+    }
+
+    /// Appends all rows of another buffer of the same shape, whatever the limit.
+    pub fn append_all(&mut self, from: &TupleBuffer) -> Result<()> {
+        /// `len` elements at place `at`, growing by a half more where storage ends.
+        fn put<T: Copy + Default>(to: &mut Vec<T>, at: usize, from: &[T]) -> Result<()> {
+            let len = at + from.len();
+            if len > to.capacity() {
+                grow(to, at, "the cache of tuples")?;
+                to.try_reserve_exact(len + len / 2 - to.len()).map_err(|_| Error::OutOfMemory {
+                    bytes: len.saturating_mul(size_of::<T>()),
+                    purpose: "the cache of tuples",
+                })?;
+            }
+            to.truncate(at);
+            to.extend_from_slice(from);
+            Ok(())
+        }
+        let (rows, used) = (self.rows, self.used());
+        match self.density {
+            Density::Dense(dims) => put(&mut self.values, rows * dims, &from.values[..from.rows * dims])?,
+            Density::Sparse => {
+                put(&mut self.values, used, &from.values[..from.used()])?;
+                put(&mut self.indices, used, &from.indices[..from.used()])?;
+                put(&mut self.ends, rows, &from.ends[..from.rows])?;
+                self.ends[rows..].iter_mut().for_each(|end| *end += used as u32);
+            }
+        }
+        put(&mut self.labels, rows, &from.labels[..from.rows])?;
+        if self.weighted && from.weighted {
+            put(&mut self.weights, rows, &from.weights[..from.rows])?;
+        }
+        self.commit(rows + from.rows, from.max_features);
+        Ok(())
+    }
+
+    /// Values stored for row `row`.
+    pub fn stored_of(&self, row: usize) -> usize {
+        match self.density {
+            Density::Dense(dims) => dims,
+            Density::Sparse => self.range(row).len(),
+        }
+    }
+
+    /// Whether row `row` is held out.
+    pub fn is_held_out(&self, row: usize) -> bool {
+        self.weighted && self.weights[row] < 0.0
     }
 
     /// Forgets every second tuple.

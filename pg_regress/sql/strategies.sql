@@ -79,3 +79,35 @@ SELECT try($$ SELECT train_sgd('shuffled', shuffle => 'once') $$);
 DELETE FROM shuffled WHERE id = 9999;
 SET corgipile.async_compute = off;
 SELECT s, info(jsonb_build_object('shuffle', s, 'max_epochs', 2)) ->> 'rows' AS rows FROM unnest('{once,epoch,sliding_window,mrs}'::text[]) AS s;
+RESET corgipile.async_compute;
+-- ---- The cache of decoded tuples changes nothing but the time.
+\a\t
+CREATE FUNCTION with_and_without(options jsonb) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    dense text;
+    sparse text;
+BEGIN
+    SELECT CASE WHEN model_vector(corgipile.sgd(label, features_v, options || '{"cache": true}')) = model_vector(corgipile.sgd(label, features_v, options || '{"cache": false}'))
+           THEN 'same' ELSE 'other' END INTO dense FROM dense WHERE id % 7 > 0;
+    SELECT CASE WHEN model_vector(corgipile.sgd(label, features_k, features_v, options || '{"cache": true}', id % 4)) = model_vector(corgipile.sgd(label, features_k, features_v, options || '{"cache": false}', id % 4))
+           THEN 'same' ELSE 'other' END INTO sparse FROM sparse;
+    RETURN dense || ', ' || sparse;
+END $$;
+SELECT s AS strategy, with_and_without(o) AS plain, with_and_without(o || '{"eval_fraction": 0.2}') AS held_out, with_and_without(o || '{"optimizer": "adagrad", "batch_size": 8}') AS adagrad
+FROM unnest('{corgipile,block_only,tuple_only,none,once}'::text[]) WITH ORDINALITY AS s(s, n),
+     LATERAL (SELECT jsonb_build_object('shuffle', s, 'max_epochs', 4, 'tolerance', 0, 'buffer_size', '16kB', 'block_size', '8kB') AS o) AS options ORDER BY n;
+SET corgipile.async_compute = off;
+SELECT with_and_without('{"max_epochs": 4, "buffer_size": "16kB"}') AS without_the_thread;
+RESET corgipile.async_compute;
+SELECT corgipile.model_info(corgipile.sgd(label, features_v, '{"final_loss": true, "cache": true}')) -> 'measured' = corgipile.model_info(corgipile.sgd(label, features_v, '{"final_loss": true, "cache": false}')) -> 'measured' AS same_final_loss FROM dense;
+SELECT model_vector(corgipile.sgd(a.label, b.features_v, '{"max_epochs": 3, "cache": true}')) = model_vector(corgipile.sgd(a.label, b.features_v, '{"max_epochs": 3, "cache": false}')) AS joined FROM dense a JOIN dense b USING (id);
+SELECT train_sgd('dense', model_name => 'kept', max_epochs => 2) > 0 AND train_sgd('dense', model_name => 'not kept', max_epochs => 2, cache => false) > 0 AS trained;
+SELECT model_name, cache_bytes, shuffle FROM corgipile.models WHERE model_name IN ('kept', 'not kept') ORDER BY model_id;
+-- Where it does not fit it is left out, or refused if it was asked for.
+SET corgipile.memory_limit = '100kB';
+SELECT corgipile.model_info(corgipile.sgd(label, features_v, '{"max_epochs": 3}')) ->> 'cache_bytes' AS none FROM dense;
+SELECT try($$ SELECT corgipile.sgd(label, features_v, '{"max_epochs": 3, "cache": true}') FROM dense $$);
+RESET corgipile.memory_limit;
+SELECT try($$ SELECT train_sgd('dense', shuffle => 'mrs', cache => true) $$);
+-- ---- Nobody trains now; what the columns are.
+SELECT * FROM corgipile.training_progress;

@@ -4,10 +4,12 @@ use super::arguments::Call;
 use super::predict::model_argument;
 use crate::catalog::{self, ModelKey};
 use crate::error;
-use crate::pg::types;
+use crate::pg::{progress, types};
 use crate::pg_function;
 use corgipile_core::model::Model;
-use pgrx::{IntoDatum, JsonB, PgSqlErrorCode, pg_extern, pg_sys};
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::iter::TableIterator;
+use pgrx::{IntoDatum, JsonB, PgSqlErrorCode, name, pg_extern, pg_sys};
 
 pg_function!(
     /// corgipile.model_from_bytes(bytea) → corgipile.model: checks format and checksum.
@@ -87,6 +89,46 @@ unsafe fn model_info(call: Call) -> pg_sys::Datum {
 unsafe fn model_vector(call: Call) -> pg_sys::Datum {
     let Some(model) = model_argument(call) else { return call.null() };
     model.weights.clone().into_datum().unwrap_or_else(|| call.null())
+}
+
+/// corgipile.training_progress_rows() → one row a training that runs, of the roles whose rights one has.
+#[pg_extern]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn training_progress_rows() -> TableIterator<
+    'static,
+    (
+        name!(pid, i32),
+        name!(datid, pg_sys::Oid),
+        name!(usesysid, pg_sys::Oid),
+        name!(relid, pg_sys::Oid),
+        name!(phase, String),
+        name!(epoch, i64),
+        name!(max_epochs, i64),
+        name!(blocks_done, i64),
+        name!(blocks_total, i64),
+        name!(tuples, i64),
+        name!(loss, Option<f64>),
+        name!(started_at, Option<TimestampWithTimeZone>),
+    ),
+> {
+    TableIterator::new(progress::all().into_iter().map(|row| {
+        let started = TimestampWithTimeZone::try_from(row.started).ok();
+        let (pid, phase) = (row.pid, row.phase.to_string());
+        (
+            pid,
+            row.database,
+            row.role,
+            row.relation,
+            phase,
+            row.epoch,
+            row.max_epochs,
+            row.blocks_done,
+            row.blocks_total,
+            row.tuples,
+            row.loss,
+            started,
+        )
+    }))
 }
 
 /// Forgets a model; true if there was one.

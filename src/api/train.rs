@@ -203,6 +203,7 @@ fn train_sgd(
     mrs_ratio: Option<i32>,
     block_size: Option<String>,
     buffer_size: Option<String>,
+    cache: Option<bool>,
     verbose: Option<bool>,
 ) -> i64 {
     // SAFETY: plain checks that raise the server's own errors.
@@ -240,6 +241,7 @@ fn train_sgd(
     given.set("mrs_ratio", mrs_ratio);
     given.set("block_size", block_size);
     given.set("buffer_size", buffer_size);
+    given.set("cache", cache);
     given.set("verbose", verbose);
     let options = Value::Object(given.0);
     // All that can be refused is refused before the table is read.

@@ -82,6 +82,15 @@ impl BlockShuffle {
         state.started = false;
     }
 
+    /// The blocks in the order in which an epoch reads them.
+    pub fn order_of(&self, epoch: u32) -> Vec<u32> {
+        if self.random {
+            block_order(self.seed, epoch, self.layout.blocks())
+        } else {
+            (0..self.layout.blocks()).collect()
+        }
+    }
+
     /// The table cut into blocks.
     pub fn layout(&self) -> BlockLayout {
         self.layout
@@ -109,13 +118,7 @@ impl BlockShuffle {
             let css = &mut (*node).css;
             let state = &mut (*node).state;
             let pages_per_block = if state.only.is_some() { 1 } else { state.layout.pages_per_block };
-            let order = if let Some(pages) = &state.only {
-                pages.clone()
-            } else if state.random {
-                block_order(state.seed, state.epoch, state.layout.blocks())
-            } else {
-                (0..state.layout.blocks()).collect()
-            };
+            let order = state.only.clone().unwrap_or_else(|| state.order_of(state.epoch));
             let snapshot = (*css.ss.ps.state).es_snapshot;
             let relation = css.ss.ss_currentRelation;
             let (pages, attributes) = (state.layout.pages, state.attributes);

@@ -5,11 +5,12 @@
 //! end, and also when a fill ends in an ERROR, a cancel or a FATAL.
 
 use crate::pg::thread;
+use corgipile_core::cache::{Cache, Pass};
 use corgipile_core::exchange::Exchange;
 use corgipile_core::loss::Loss;
 use corgipile_core::params::{Params, Shuffle};
 use corgipile_core::trainer::{EpochReport, Measured, Trainer};
-use corgipile_core::tuples::{Density, TupleBuffer};
+use corgipile_core::tuples::{Density, TupleBuffer, Visits};
 use corgipile_core::weights::Rows;
 use corgipile_core::window::Window;
 use corgipile_core::{Error, Result};
@@ -37,6 +38,12 @@ pub struct Batch {
     pub class_weights: Vec<f32>,
     /// Take the loss of the finished weights instead of training.
     pub measure: bool,
+    /// Part of the input that was read with this fill, of the first epoch.
+    pub part: f64,
+    /// At the end of the first epoch: blocks and their first tuples, in the order of reading.
+    pub starts: Vec<(u32, u32)>,
+    /// A whole epoch over the cache, in place of the tuples.
+    pub pass: Option<Pass>,
 }
 
 /// Where time went on the compute side.
@@ -61,6 +68,8 @@ pub struct EpochDone {
     pub time: ComputeTime,
     /// Bytes of the weights.
     pub weight_bytes: usize,
+    /// Tuples and bytes of the cache, if all were kept.
+    pub cached: Option<(usize, usize)>,
 }
 
 /// What the last buffer of a pass brought.
@@ -78,6 +87,8 @@ pub struct Compute {
     params: Params,
     time: ComputeTime,
     streaming: Option<Streaming>,
+    cache: Option<Cache>,
+    memory_limit: usize,
 }
 
 /// What a window or a reservoir carries from one buffer to the next.
@@ -130,7 +141,66 @@ impl Compute {
             trainer.start_from(rows);
         }
         let streaming = Streaming::new(&params, density);
-        Self { trainer, params, time: ComputeTime::default(), streaming }
+        Self { trainer, params, time: ComputeTime::default(), streaming, cache: None, memory_limit }
+    }
+
+    /// Keeps the tuples of the first epoch, as long as there is memory.
+    pub fn keep(&mut self, cache: Cache) {
+        self.cache = Some(cache);
+    }
+
+    /// Adds a fill of the first epoch to the cache; forgets it where it will not fit.
+    fn fill_cache(&mut self, batch: &Batch) -> Result<()> {
+        let Some(mut cache) = self.cache.take() else { return Ok(()) };
+        let beside = self.trainer.bytes_beside(batch.tuples.max_features(), batch.classes);
+        let room = self.memory_limit.saturating_sub(beside);
+        let bytes = cache.bytes() + batch.tuples.bytes_used();
+        // With some allowance for blocks that are not all alike.
+        let hopeless = bytes as f64 / batch.part.max(1e-9) > room as f64 * 1.2;
+        if bytes > room || hopeless || !cache.add(&batch.tuples)? {
+            return Ok(());
+        }
+        if batch.last {
+            cache.complete(&batch.starts);
+        }
+        self.cache = Some(cache);
+        Ok(())
+    }
+
+    /// A whole epoch, or a measurement, over the cache.
+    fn consume_cached(&mut self, pass: Pass, batch: &Batch, mut go_on: impl FnMut() -> bool) -> Result<PassDone> {
+        let start = thread::cpu_ns();
+        let Some(cache) = self.cache.take() else { return Err(Error::Stopped) };
+        let mut fills = cache.epoch(pass);
+        let mut arranging = start;
+        while let Some((order, values)) = fills.next_fill() {
+            let visits = Visits { tuples: cache.tuples(), order };
+            let training = thread::cpu_ns();
+            self.time.shuffle_ns += training - arranging;
+            if batch.measure {
+                self.trainer.measure(visits, &mut go_on)?;
+            } else {
+                self.trainer.train_on(visits, values, batch.classes, &mut go_on)?;
+            }
+            arranging = thread::cpu_ns();
+            self.time.sgd_ns += arranging - training;
+        }
+        let done = if batch.measure {
+            PassDone::Measured(self.trainer.measured())
+        } else {
+            self.end_epoch(go_on, Some(&cache))?
+        };
+        self.cache = Some(cache);
+        Ok(done)
+    }
+
+    fn end_epoch(&mut self, go_on: impl FnMut() -> bool, cache: Option<&Cache>) -> Result<PassDone> {
+        let start = thread::cpu_ns();
+        let (report, converged) = self.trainer.end_epoch(go_on)?;
+        self.time.sgd_ns += thread::cpu_ns() - start;
+        let cached = cache.map(|cache| (cache.len(), cache.bytes()));
+        let weight_bytes = self.trainer.bytes();
+        Ok(PassDone::Epoch(EpochDone { report, converged, time: self.time, weight_bytes, cached }))
     }
 
     /// Trains on one buffer, or measures with it; at the last of a pass says how it went.
@@ -139,10 +209,16 @@ impl Compute {
         if batch.loss != self.trainer.loss() {
             self.trainer.restart(batch.loss);
         }
+        if let Some(pass) = batch.pass.take() {
+            return self.consume_cached(pass, batch, go_on).map(Some);
+        }
         if !batch.class_weights.is_empty() {
             self.trainer.set_class_weights(std::mem::take(&mut batch.class_weights));
         }
         self.trainer.prepare(&mut batch.tuples)?;
+        if batch.epoch == 0 && !batch.measure {
+            self.fill_cache(batch)?;
+        }
         match &mut self.streaming {
             Some(streaming) if !batch.measure => streaming.arrange(&mut batch.tuples, batch.last)?,
             _ => {
@@ -153,14 +229,18 @@ impl Compute {
         let prepared = thread::cpu_ns();
         self.time.shuffle_ns += prepared - start;
         if batch.measure {
-            self.trainer.measure(&batch.tuples, go_on)?;
+            self.trainer.measure(batch.tuples.visits(), go_on)?;
             return Ok(batch.last.then(|| PassDone::Measured(self.trainer.measured())));
         }
         self.trainer.train(&batch.tuples, batch.classes, &mut go_on)?;
-        let ended = if batch.last { Some(self.trainer.end_epoch(go_on)?) } else { None };
         self.time.sgd_ns += thread::cpu_ns() - prepared;
-        let Some((report, converged)) = ended else { return Ok(None) };
-        Ok(Some(PassDone::Epoch(EpochDone { report, converged, time: self.time, weight_bytes: self.trainer.bytes() })))
+        if !batch.last {
+            return Ok(None);
+        }
+        let cache = self.cache.take();
+        let done = self.end_epoch(go_on, cache.as_ref())?;
+        self.cache = cache;
+        Ok(Some(done))
     }
 
     /// The trainer.

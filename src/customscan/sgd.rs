@@ -9,8 +9,10 @@ use crate::error;
 use crate::guc::{self, Settings};
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
+use crate::pg::progress::{Phase, Progress};
 use crate::pg::{list, memory, types};
 use corgipile_core::blocks::{self, BlockLayout};
+use corgipile_core::cache::{Cache, Pass};
 use corgipile_core::clustering::Verdict;
 use corgipile_core::exchange::Wait;
 use corgipile_core::labels::{LabelCoder, Meaning};
@@ -54,6 +56,8 @@ struct Outcome {
     restarts: u32,
     rows: u64,
     weight_bytes: usize,
+    /// Tuples and bytes of the cache.
+    cached: Option<(usize, usize)>,
     buffer_bytes: usize,
     blocks_per_buffer: f64,
     asynchronous: bool,
@@ -181,6 +185,7 @@ pub fn header(trained: &Trained, coder: &LabelCoder, target_type: pg_sys::Oid, d
         shuffle_reason: None,
         blocks: 0,
         blocks_per_buffer: 0.0,
+        cache_bytes: 0,
         peak_memory: 0,
         duration_ms: 0.0,
     }
@@ -260,12 +265,17 @@ impl Sgd {
             }
             Self::prepare(node, true);
             let params = (*node).state.params.clone().unwrap_or_default();
+            let blocks = TupleShuffle::block_shuffle(shuffle);
+            let relation = blocks.map_or(pg_sys::InvalidOid, |blocks| (*(*blocks).css.ss.ss_currentRelation).rd_id);
+            let count = blocks.map_or(0, |blocks| (*blocks).state.layout().blocks());
+            let _shown = Progress::start(relation, params.max_epochs, count);
             let warm = WarmStart::find(&params, (*shuffle).state.target_type);
             if let Some(warm) = &warm {
                 warm.check_names(&(*shuffle).state.names().features);
             }
             let mut coder = warm.as_ref().map(WarmStart::coder);
             if params.shuffle == Shuffle::Auto {
+                Progress::phase(Phase::Sampling, 0);
                 let verdict = auto_shuffle::choose(shuffle, &params, &mut coder);
                 (*node).state.outcome.verdict = Some(verdict);
                 (*node).state.params = Some(Params { shuffle: verdict.shuffle, ..params });
@@ -283,6 +293,7 @@ impl Sgd {
                         (*node).state.thread = None;
                         (*node).state.outcome.restarts += 1;
                         (*node).state.outcome.history.clear();
+                        (*node).state.outcome.cached = None;
                         coder = (*shuffle).state.coder().cloned();
                         TupleShuffle::reset(shuffle);
                         pg_sys::ExecReScan(shuffle.cast());
@@ -332,10 +343,31 @@ impl Sgd {
                     classes: 2,
                     class_weights: Vec::new(),
                     measure: false,
+                    part: 1.0,
+                    starts: Vec::new(),
+                    pass: None,
                 }
             };
             let mut inline: Option<Inline> = None;
-            let compute = || Compute::new(params.clone(), loss, density, left, initial.cloned());
+            let cached = params.shuffle.caches()
+                && params.cache != Some(false)
+                && (params.max_epochs > 1 || params.final_loss || params.cache == Some(true));
+            let compute = || {
+                let mut compute = Compute::new(params.clone(), loss, density, left, initial.cloned());
+                if cached {
+                    let mut cache = Cache::new(density, weighted, left);
+                    // In large pages if they can be had; if not, it grows as it is filled.
+                    if let Err(e) = cache.reserve(left, memory::advise_huge_pages) {
+                        pgrx::debug1!("the cache of decoded tuples is not reserved: {e}");
+                    }
+                    compute.keep(cache);
+                }
+                compute
+            };
+            let blocks = TupleShuffle::block_shuffle(shuffle);
+            if let (true, Some(blocks), false) = (cached, blocks, params.shuffle.sorts()) {
+                (*shuffle).state.note_block_starts((*blocks).state.layout().blocks());
+            }
             if settings.async_compute {
                 match ReadThread::start(compute(), vec![batch(), batch()]) {
                     Ok(thread) => (*node).state.thread = Some(thread),
@@ -348,10 +380,17 @@ impl Sgd {
             }
             let mut stop = StopReason::MaxEpochs;
             for epoch in 0..params.max_epochs {
-                if epoch > 0 {
+                let in_cache = (*node).state.outcome.cached.is_some();
+                if epoch > 0 && !in_cache {
                     pg_sys::ExecReScan(shuffle.cast());
                 }
-                let mut done = match Self::pass(node, epoch, false, &mut inline) {
+                Progress::phase(if in_cache { Phase::Cached } else { Phase::of_epoch(params.shuffle) }, epoch + 1);
+                let pass = if in_cache {
+                    Self::cached_pass(node, params, epoch, false, &mut inline)
+                } else {
+                    Self::pass(node, epoch, false, &mut inline)
+                };
+                let mut done = match pass {
                     None => return Attempt::Restart,
                     Some(PassDone::Epoch(done)) => done,
                     Some(PassDone::Measured(_)) => error::internal("an epoch did not train"),
@@ -361,6 +400,14 @@ impl Sgd {
                     (*node).state.thread = None;
                     return Attempt::Empty;
                 }
+                if (epoch, params.cache, done.cached) == (0, Some(true), None) {
+                    error::raise(Error::MemoryLimit {
+                        what: format!("all {} decoded tuples beside the buffers and the weights", done.report.rows),
+                        needed: settings.memory_limit,
+                        limit: left,
+                    });
+                }
+                (*node).state.outcome.cached = done.cached;
                 done.report.elapsed_ms = started.elapsed().as_secs_f64() * 1e3;
                 Self::end_of_epoch(node, params, epoch, done);
                 if done.converged {
@@ -373,10 +420,15 @@ impl Sgd {
                 }
             }
             if params.final_loss {
-                pg_sys::ExecReScan(shuffle.cast());
-                if let Some(PassDone::Measured(measured)) =
-                    Self::pass(node, (*node).state.outcome.history.len() as u32, true, &mut inline)
-                {
+                let epoch = (*node).state.outcome.history.len() as u32;
+                Progress::phase(Phase::Measuring, epoch);
+                let pass = if (*node).state.outcome.cached.is_some() {
+                    Self::cached_pass(node, params, epoch, true, &mut inline)
+                } else {
+                    pg_sys::ExecReScan(shuffle.cast());
+                    Self::pass(node, epoch, true, &mut inline)
+                };
+                if let Some(PassDone::Measured(measured)) = pass {
                     (*node).state.outcome.measured = measured;
                 }
             }
@@ -390,6 +442,68 @@ impl Sgd {
                 (None, None) => error::internal("there is no trainer"),
             };
             Attempt::Model(Self::emit(node, trainer, density, stop, started))
+        }
+    }
+
+    /// Runs one pass over the cache of the read thread, or of `inline`.
+    unsafe fn cached_pass(
+        node: *mut Node<Self>,
+        params: &Params,
+        epoch: u32,
+        measure: bool,
+        inline: &mut Option<Inline>,
+    ) -> Option<PassDone> {
+        // SAFETY: as for `run`.
+        unsafe {
+            let shuffle = (*node).state.shuffle;
+            let order = match TupleShuffle::block_shuffle(shuffle) {
+                Some(blocks) if !params.shuffle.sorts() => (*blocks).state.order_of(epoch),
+                _ => vec![0],
+            };
+            let fill_bytes = (*node).state.outcome.buffer_bytes;
+            let shuffled = params.shuffle.tuples() && !measure;
+            let coder = (*shuffle).state.coder()?;
+            let (loss, classes) = (coder.loss(), coder.class_count());
+            let mut batch = match inline.as_mut().and_then(|inline| inline.buffer.take()) {
+                Some(batch) => batch,
+                None => Self::take_idle(node),
+            };
+            batch.tuples.clear();
+            (batch.epoch, batch.last, batch.measure) = (epoch, true, measure);
+            (batch.loss, batch.classes) = (loss, classes);
+            batch.pass = Some(Pass { order, fill_bytes, shuffled, seed: params.seed, epoch });
+            match Self::hand_over(node, batch, inline)? {
+                Ok(done) => Some(done),
+                Err(e) => error::raise(e),
+            }
+        }
+    }
+
+    /// Gives a batch to the read thread, or consumes it inline; the answer if it is the last of a pass.
+    unsafe fn hand_over(
+        node: *mut Node<Self>,
+        mut batch: Batch,
+        inline: &mut Option<Inline>,
+    ) -> Option<Result<PassDone>> {
+        // SAFETY: as for `run`.
+        unsafe {
+            let last = batch.last;
+            match inline {
+                Some(Inline { compute, buffer }) => {
+                    let answer = compute.consume(&mut batch, || {
+                        check_for_interrupts!();
+                        true
+                    });
+                    *buffer = Some(batch);
+                    answer.transpose()
+                }
+                None => {
+                    if let Some(thread) = &(*node).state.thread {
+                        thread.exchange().submit(batch);
+                    }
+                    last.then(|| Self::take_reply(node))
+                }
+            }
         }
     }
 
@@ -438,28 +552,34 @@ impl Sgd {
                         error::raise(e);
                     }
                 }
-                let answer = match inline {
-                    Some(Inline { compute, buffer }) => {
-                        let answer = compute.consume(&mut batch, || {
-                            check_for_interrupts!();
-                            true
-                        });
-                        *buffer = Some(batch);
-                        answer.transpose()
+                if epoch == 0 {
+                    let all = blocks.map_or(1.0, |b| f64::from((*b).state.layout().blocks().max(1)));
+                    let done = blocks.map_or(1.0, |b| ((*b).state.blocks_done() - blocks_before) as f64);
+                    batch.part = if last { 1.0 } else { (done / all).clamp(0.0, 1.0) };
+                    if last {
+                        batch.starts = Self::block_starts(shuffle, blocks);
                     }
-                    None => {
-                        if let Some(thread) = &(*node).state.thread {
-                            thread.exchange().submit(batch);
-                        }
-                        last.then(|| Self::take_reply(node))
-                    }
-                };
-                match answer {
+                }
+                match Self::hand_over(node, batch, inline) {
                     None => {}
                     Some(Ok(done)) => return Some(done),
                     Some(Err(e)) => error::raise(e),
                 }
             }
+        }
+    }
+
+    /// Numbers and first tuples of the blocks of the first epoch, in the order in which they were read.
+    unsafe fn block_starts(
+        shuffle: *mut Node<TupleShuffle>,
+        blocks: Option<*mut Node<super::block_shuffle::BlockShuffle>>,
+    ) -> Vec<(u32, u32)> {
+        // SAFETY: begun nodes.
+        unsafe {
+            let starts = (*shuffle).state.take_block_starts();
+            let Some(blocks) = blocks else { return Vec::new() };
+            let order = (*blocks).state.order_of(0);
+            starts.into_iter().filter_map(|(number, start)| Some((*order.get(number as usize)?, start))).collect()
         }
     }
 
@@ -524,6 +644,8 @@ impl Sgd {
                 error::internal(&format!("epoch {} trained on {} of {expected} tuples", epoch + 1, done.report.rows));
             }
             let outcome = &mut (*node).state.outcome;
+            Progress::loss(done.report.loss);
+            Progress::done(0, outcome.rows + done.report.rows);
             outcome.history.push(done.report);
             outcome.rows += done.report.rows;
             outcome.last = Some(done);
@@ -580,7 +702,9 @@ impl Sgd {
             header.rows_skipped = state.epoch_skipped();
             header.blocks = blocks.map_or(0, |b| b.blocks());
             header.blocks_per_buffer = outcome.blocks_per_buffer;
-            header.peak_memory = (state.peak_bytes() + outcome.weight_bytes) as u64;
+            let cache_bytes = outcome.cached.map_or(0, |(_, bytes)| bytes);
+            header.cache_bytes = cache_bytes as u64;
+            header.peak_memory = (state.peak_bytes() + outcome.weight_bytes + cache_bytes) as u64;
             header.duration_ms = started.elapsed().as_secs_f64() * 1e3;
             let old = pg_sys::MemoryContextSwitchTo((*(*node).css.ss.ps.state).es_query_cxt);
             let datum = model_datum(trained.trainer, coder, header);
@@ -673,6 +797,7 @@ impl CustomNode for Sgd {
             (*node).state.outcome.history.clear();
             (*node).state.outcome.measured = None;
             (*node).state.outcome.verdict = None;
+            (*node).state.outcome.cached = None;
             TupleShuffle::reset((*node).state.shuffle);
             node::rescan_child(node, (*node).state.shuffle.cast());
         }
@@ -740,6 +865,9 @@ impl CustomNode for Sgd {
                 }
             }
             out.bytes("Weights Memory", outcome.weight_bytes);
+            if let Some((tuples, bytes)) = outcome.cached {
+                out.text("Cache", &format!("{tuples} tuples in {}", pretty_bytes(bytes)));
+            }
             out.text("Compute", if outcome.asynchronous { "in the read thread" } else { "between the fills" });
             out.time("Shuffle CPU Time", done.time.shuffle_ns);
             out.time("SGD CPU Time", done.time.sgd_ns);

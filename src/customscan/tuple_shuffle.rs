@@ -11,6 +11,7 @@ use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::fill::{Decoder, KNOWN_CLASSES, LabelRead, Room, Stop};
 use crate::pg::full_shuffle::{FullShuffle, Space};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
+use crate::pg::progress::Progress;
 use crate::pg::{list, relation, thread, types};
 use corgipile_core::labels::{Coded, LabelCoder, Meaning};
 use corgipile_core::params::{OnNull, Params};
@@ -71,6 +72,8 @@ struct Training {
     held_out: u64,
     /// Rows of this epoch that were counted for the scan below.
     noted: u64,
+    /// First tuple of each block, while the first epoch is read for a cache; the decoder writes into it.
+    block_starts: Vec<u32>,
 }
 
 impl Training {
@@ -160,6 +163,10 @@ pub fn decoder(
         weight: values + 1,
         weighted,
         // The fraction of all hashes; 0.9 at most, so it does not overflow.
+        block_starts: core::ptr::null_mut(),
+        blocks: 0,
+        block: 0,
+        rows_before: 0,
         hold_out_below: (params.eval_fraction * u64::MAX as f64) as u64,
         hold_out_seed: mix(HOLD_OUT, params.seed as u64),
         held_out_known: false,
@@ -284,6 +291,13 @@ impl TupleShuffle {
         self.child
     }
 
+    /// Blocks of this epoch that reading has begun with; 0 where there are none.
+    pub fn blocks_begun(&self) -> u64 {
+        let position = self.training.as_ref().map_or(core::ptr::null(), |training| training.decoder.position);
+        // SAFETY: null, or the scan of the BlockShuffle below, which lives as long as the training.
+        unsafe { position.as_ref() }.map_or(0, |scan| scan.blocks_begun() as u64)
+    }
+
     /// Names of the aggregate's arguments.
     pub fn names(&self) -> &ColumnNames {
         &self.names
@@ -343,6 +357,24 @@ impl TupleShuffle {
     /// Counts from here on, for EXPLAIN ANALYZE.
     pub fn forget_counts(&mut self) {
         (self.rows, self.skipped, self.fills, self.cpu_ns) = (0, 0, 0, 0);
+    }
+
+    /// Notes, while the first epoch is read, where each of `blocks` blocks starts.
+    pub fn note_block_starts(&mut self, blocks: u32) {
+        if let Some(training) = &mut self.training {
+            training.block_starts = vec![u32::MAX; blocks as usize];
+            training.decoder.block_starts = training.block_starts.as_mut_ptr();
+            training.decoder.blocks = blocks as usize;
+        }
+    }
+
+    /// Where the blocks of an epoch that was read to its end start: number in the order of reading, and
+    /// first tuple; blocks without tuples are left out.
+    pub fn take_block_starts(&mut self) -> Vec<(u32, u32)> {
+        let Some(training) = &mut self.training else { return Vec::new() };
+        training.decoder.block_starts = core::ptr::null_mut();
+        let starts = std::mem::take(&mut training.block_starts);
+        (0u32..).zip(starts).filter(|(_, start)| *start != u32::MAX).collect()
     }
 
     /// Forgets the training, so that the next rescan begins with the input.
@@ -447,6 +479,7 @@ impl TupleShuffle {
                 epoch_passed_over: 0,
                 held_out: 0,
                 noted: 0,
+                block_starts: Vec::new(),
             });
             if state.sparse {
                 return Self::peek(node).map(|_| Density::Sparse);
@@ -477,9 +510,7 @@ impl TupleShuffle {
                 pg_sys::ExecReScan(child);
             }
             let decoder = (*node).state.training.as_mut().map(|training| &mut training.decoder);
-            if let (Some(decoder), Some(blocks)) = (decoder, Self::block_shuffle(node))
-                && (decoder.hold_out_below > 0 || (*node).state.full.kilobytes > 0)
-            {
+            if let (Some(decoder), Some(blocks)) = (decoder, Self::block_shuffle(node)) {
                 BlockShuffle::prepare(blocks);
                 decoder.position = (*blocks).state.position();
             }
@@ -545,6 +576,8 @@ impl TupleShuffle {
                 match stop {
                     Stop::Quota => {
                         check_for_interrupts!();
+                        let begun = (*node).state.blocks_begun();
+                        Progress::done(begun, (*node).state.rows + buffer.len() as u64);
                     }
                     Stop::End => break Filled::Last,
                     Stop::Full => break Filled::Full,
@@ -582,6 +615,7 @@ impl TupleShuffle {
             let state = &mut (*node).state;
             if let Some(training) = &mut state.training {
                 let decoder = &mut training.decoder;
+                decoder.rows_before = decoder.rows_before.saturating_add(buffer.len() as u32);
                 training.epoch_pulled += std::mem::take(&mut decoder.pulled);
                 let skipped = std::mem::take(&mut decoder.skipped);
                 let held_out = std::mem::take(&mut decoder.held_out);
@@ -687,6 +721,8 @@ impl CustomNode for TupleShuffle {
                 training.decoder.pulled = 0;
                 training.decoder.skipped = 0;
                 training.decoder.passed_over = 0;
+                training.decoder.rows_before = 0;
+                training.decoder.block = 0;
                 // An epoch that was read to its end has shown all that is held out.
                 training.decoder.held_out_known = training.held_out > 0;
                 training.decoder.held_out = 0;

@@ -226,6 +226,12 @@ impl BlockScan {
         self.position.blocks_done
     }
 
+    /// Blocks of this pass that reading has begun with.
+    #[inline(always)]
+    pub fn blocks_begun(&self) -> usize {
+        self.position.next_block
+    }
+
     /// Counts blocks and pages from here on.
     pub fn forget_counts(&mut self) {
         self.position.blocks_done = 0;

@@ -109,6 +109,15 @@ pub struct Decoder {
     pub weight: usize,
     /// Is there a weight?
     pub weighted: bool,
+    /// For each block of the scan, in the order of reading, the number of its first tuple in the epoch, or
+    /// `u32::MAX`; null where nobody wants to know.
+    pub block_starts: *mut u32,
+    /// Length of `block_starts`.
+    pub blocks: usize,
+    /// The block that the tuple before came from.
+    pub block: usize,
+    /// Tuples of the epoch in the fills before this one.
+    pub rows_before: u32,
     /// Hashes below this are of tuples to hold out; 0: none.
     pub hold_out_below: u64,
     /// Start of those hashes.
@@ -475,6 +484,25 @@ impl Decoder {
         }
     }
 
+    /// Notes the first tuple of a block, of which the last of `rows` in the buffer may be one.
+    ///
+    /// # Safety
+    /// The scan is the one that the child reads; `block_starts` holds `blocks` numbers.
+    #[inline(always)]
+    unsafe fn note_block(&mut self, rows: usize) {
+        if self.block_starts.is_null() || self.position.is_null() {
+            return;
+        }
+        // SAFETY: by contract.
+        unsafe {
+            let block = (*self.position).blocks_begun();
+            if block != self.block && block <= self.blocks {
+                self.block = block;
+                *self.block_starts.add(block - 1) = self.rows_before + rows as u32 - 1;
+            }
+        }
+    }
+
     /// Pulls and decodes until something needs doing, at most `quota` tuples.
     ///
     /// # Safety
@@ -489,7 +517,7 @@ impl Decoder {
                 }
                 let slot = self.pending;
                 match self.decode((*slot).tts_values, (*slot).tts_isnull, room) {
-                    Ok(Taken::Row) => {}
+                    Ok(Taken::Row) => self.note_block(room.rows),
                     Ok(Taken::Null) => self.skipped += 1,
                     Ok(Taken::Absent | Taken::HeldOut) => self.passed_over += 1,
                     Err(stop) => return stop,

@@ -11,6 +11,7 @@ pub mod list;
 pub mod memory;
 pub mod node;
 pub mod parser;
+pub mod progress;
 pub mod raw;
 pub mod relation;
 pub mod thread;
