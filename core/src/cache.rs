@@ -220,6 +220,79 @@ mod tests {
         }
     }
 
+    /// The visits of an epoch over `blocks` blocks of `each` tuples, as numbers of tuples, fill by fill.
+    fn visits(blocks: u32, each: u32, fill: u32, random: bool, shuffled: bool, epoch: u32) -> Vec<Vec<u32>> {
+        let mut cache = Cache::new(Density::Dense(1), false, usize::MAX);
+        let mut buffer = TupleBuffer::new(Density::Dense(1), usize::MAX);
+        for i in 0..blocks * each {
+            buffer.push(i as f32, Features::Dense(&[0.0])).expect("fits");
+        }
+        cache.add(&buffer).expect("memory");
+        cache.complete(&(0..blocks).map(|b| (b, b * each)).collect::<Vec<_>>());
+        let order = if random { crate::permute::block_order(9, epoch, blocks) } else { (0..blocks).collect() };
+        let fill_bytes = fill as usize * buffer.tuple_bytes(1);
+        let mut fills = cache.epoch(Pass { order, fill_bytes, shuffled, seed: 9, epoch });
+        let mut all = Vec::new();
+        while let Some((rows, _)) = fills.next_fill() {
+            all.push(rows.to_vec());
+        }
+        all
+    }
+
+    #[test]
+    fn a_buffer_of_the_whole_table_gives_a_uniform_permutation() {
+        // Chi-square over (tuple, position) of 3 blocks of 2: 25 degrees of freedom, 99.9 % at 52.6.
+        const ROUNDS: u32 = 6000;
+        let mut counts = [[0f64; 6]; 6];
+        for epoch in 0..ROUNDS {
+            let order = visits(3, 2, 6, true, true, epoch).concat();
+            for (position, tuple) in order.into_iter().enumerate() {
+                counts[tuple as usize][position] += 1.0;
+            }
+        }
+        let expected = f64::from(ROUNDS) / 6.0;
+        let chi2: f64 = counts.iter().flatten().map(|c| (c - expected).powi(2) / expected).sum();
+        assert!(chi2 < 52.6, "chi-square {chi2}");
+    }
+
+    proptest! {
+        #[test]
+        fn strategies_differ_as_they_should(blocks in 1u32..12, each in 1u32..9, fill in 1u32..40, epoch in 0u32..5) {
+            let all = |random, shuffled| visits(blocks, each, fill, random, shuffled, epoch);
+            // Each visits every tuple once.
+            for (random, shuffled) in [(true, true), (true, false), (false, true), (false, false)] {
+                let mut order = all(random, shuffled).concat();
+                order.sort_unstable();
+                prop_assert_eq!(order, (0..blocks * each).collect::<Vec<_>>());
+            }
+            // Table order; and blocks in random order, whole and in table order inside.
+            prop_assert_eq!(all(false, false).concat(), (0..blocks * each).collect::<Vec<_>>());
+            for block in all(true, false).concat().chunks(each as usize) {
+                prop_assert!(block[0] % each == 0 && block.windows(2).all(|pair| pair[1] == pair[0] + 1));
+            }
+            // Shuffling stays inside a fill: the same tuples as unshuffled, fill by fill.
+            for random in [true, false] {
+                for (mut shuffled, mut plain) in all(random, true).into_iter().zip(all(random, false)) {
+                    shuffled.sort_unstable();
+                    plain.sort_unstable();
+                    prop_assert_eq!(shuffled, plain);
+                }
+            }
+        }
+
+        #[test]
+        fn buffers_of_one_block_are_block_only_with_blocks_shuffled(blocks in 1u32..12, each in 1u32..9, epoch in 0u32..5) {
+            let corgipile = visits(blocks, each, each, true, true, epoch);
+            let block_only = visits(blocks, each, each, true, false, epoch);
+            prop_assert_eq!(corgipile.len(), blocks as usize);
+            for (shuffled, plain) in corgipile.iter().zip(&block_only) {
+                let mut sorted = shuffled.clone();
+                sorted.sort_unstable();
+                prop_assert_eq!(&sorted, plain);
+            }
+        }
+    }
+
     #[test]
     fn what_does_not_fit_is_refused() {
         let mut buffer = TupleBuffer::new(Density::Dense(1), usize::MAX);
