@@ -22,6 +22,7 @@ pub mod memory;
 pub mod model;
 pub mod params;
 pub mod permute;
+pub mod plumber;
 pub mod scaling;
 pub mod trainer;
 pub mod tuples;

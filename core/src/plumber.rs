@@ -1,0 +1,388 @@
+//! What every operator of a training costs, and what that means: Plumber's model (Kuchnik et al., MLSys
+//! 2022, §4) for the pipeline scan → decode → shuffle → sgd.
+//!
+//! An operator's record is one fixed struct. Operational analysis turns records into rates: visit ratios
+//! from the root to the source, V₀ = 1 and V_i = (C_i / C_{i−1})·V_{i−1} for completions C, and minibatches
+//! per second and core, R_i = (C_i / V_i) / CPU seconds. A linear program with the rates, the cores, the
+//! disk's bandwidth by block size and the memory gives the best throughput and what limits it.
+
+use crate::{Error, Result};
+use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable, variables};
+use serde::{Deserialize, Serialize};
+
+/// The operators, from the source to the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operator {
+    /// Pages to tuples.
+    Scan,
+    /// Tuples to numbers.
+    Decode,
+    /// Scaling and the order of visits.
+    Shuffle,
+    /// Steps.
+    Sgd,
+}
+
+impl Operator {
+    /// From the source to the root.
+    pub const ALL: [Operator; 4] = [Operator::Scan, Operator::Decode, Operator::Shuffle, Operator::Sgd];
+
+    /// The name in views.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operator::Scan => "scan",
+            Operator::Decode => "decode",
+            Operator::Shuffle => "shuffle",
+            Operator::Sgd => "sgd",
+        }
+    }
+}
+
+/// What an operator did in an epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Elements produced: tuples, or minibatches at the root.
+    pub completions: u64,
+    /// Bytes produced.
+    pub bytes: u64,
+    /// CPU time of its own thread without its children, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Wall time, in nanoseconds.
+    pub wall_ns: u64,
+    /// Of that, waiting for the other thread.
+    pub blocked_ns: u64,
+    /// Pages read from outside of shared buffers.
+    pub pages_read: u64,
+    /// Pages found in shared buffers.
+    pub pages_hit: u64,
+    /// Time of reading them, in nanoseconds (with track_io_timing).
+    pub io_ns: u64,
+}
+
+const _: () = assert!(size_of::<Record>() <= 144, "a record is kept for every operator and epoch");
+
+/// The records of an epoch, from the source to the root.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochTrace {
+    /// Counted from 1.
+    pub epoch: u32,
+    /// Whether tuples came from the cache: then nothing was scanned or decoded.
+    pub cached: bool,
+    /// Wall time of the epoch, in nanoseconds.
+    pub wall_ns: u64,
+    /// One an operator.
+    pub records: [Record; 4],
+}
+
+/// An operator's place in the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// Completions for each one at the root.
+    pub visit_ratio: f64,
+    /// Bytes for each minibatch at the root.
+    pub bytes: f64,
+    /// Minibatches per second and core; infinite if it took no time.
+    pub rate: f64,
+}
+
+/// Rates of the operators of an epoch; zero completions give a rate of infinity.
+pub fn rates(trace: &EpochTrace) -> [Rate; 4] {
+    let mut rates = [Rate { visit_ratio: 0.0, bytes: 0.0, rate: f64::INFINITY }; 4];
+    let root = trace.records[3].completions.max(1) as f64;
+    let (mut above, mut visit) = (root, 1.0);
+    for (record, rate) in trace.records.iter().zip(&mut rates).rev() {
+        let completions = record.completions as f64;
+        visit *= completions / above;
+        above = completions.max(1.0);
+        rate.visit_ratio = visit;
+        rate.bytes = record.bytes as f64 / root;
+        if record.cpu_ns > 0 && completions > 0.0 {
+            rate.rate = completions / visit / (record.cpu_ns as f64 * 1e-9);
+        }
+    }
+    rates
+}
+
+/// A pipeline and what it may use.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// R of scan, decode, shuffle, sgd, in minibatches per second and core.
+    pub rates: [f64; 4],
+    /// Bytes read for a minibatch.
+    pub bytes_per_minibatch: f64,
+    /// Cores.
+    pub cores: f64,
+    /// Bytes of memory for two buffers and the cache.
+    pub memory: f64,
+    /// Bytes of all decoded tuples.
+    pub cache_bytes: f64,
+    /// Block sizes to choose from, in bytes, and the bandwidth of reading them, in bytes per second;
+    /// infinite where the table is in memory.
+    pub blocks: Vec<(f64, f64)>,
+    /// Fewest blocks in a buffer, so that the order is random enough.
+    pub blocks_per_buffer: f64,
+    /// Smallest buffer, in bytes.
+    pub least_buffer: f64,
+}
+
+/// What holds the throughput down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Scanning and decoding, which share a thread.
+    WriteThread,
+    /// Shuffling and training, which share a thread.
+    ReadThread,
+    /// The number of cores.
+    Cores,
+    /// The disk.
+    Bandwidth,
+}
+
+impl Limit {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Limit::WriteThread => "scanning and decoding in one thread",
+            Limit::ReadThread => "shuffling and training in one thread",
+            Limit::Cores => "the number of cores",
+            Limit::Bandwidth => "the bandwidth of the disk",
+        }
+    }
+}
+
+/// The best configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// Minibatches per second.
+    pub throughput: f64,
+    /// Cores given to scan, decode, shuffle, sgd.
+    pub theta: [f64; 4],
+    /// Bytes of a block: the smallest that does not cost throughput.
+    pub block: f64,
+    /// Bytes of one of the two buffers: as large as memory allows.
+    pub buffer: f64,
+    /// Whether decoded tuples are kept.
+    pub cache: bool,
+    /// What holds it down.
+    pub limit: Limit,
+}
+
+struct Program {
+    variables: ProblemVariables,
+    x: Variable,
+    theta: [Variable; 4],
+    blocks: Vec<Variable>,
+    buffer: Variable,
+    cache: Variable,
+}
+
+fn program(problem: &Problem, unit: f64) -> Program {
+    let mut variables = variables!();
+    let theta = [(); 4].map(|()| variables.add(variable().min(0.0).max(problem.cores)));
+    Program {
+        x: variables.add(variable().min(0.0)),
+        blocks: problem.blocks.iter().map(|_| variables.add(variable().binary())).collect(),
+        buffer: variables.add(variable().min(problem.least_buffer / unit)),
+        cache: variables.add(variable().binary()),
+        theta,
+        variables,
+    }
+}
+
+impl Problem {
+    /// Solves it: throughput first, then the smallest block, then the largest buffer. An error if not even
+    /// the smallest buffers fit into memory.
+    pub fn solve(&self) -> Result<Choice> {
+        // In units near 1, or the solver's tolerances mean nothing.
+        let finite = |x: &f64| x.is_finite() && *x > 0.0;
+        let top = self.rates.iter().copied().filter(|r| finite(r)).fold(1.0, f64::max);
+        let memory_unit = self.memory.max(1.0);
+        let most_bandwidth = self.blocks.iter().map(|(_, bw)| *bw).filter(|bw| finite(bw)).fold(0.0, f64::max);
+        let most = self.rates.iter().copied().filter(|r| finite(r)).fold(f64::INFINITY, f64::min).min(1e300) * self.cores;
+        // Larger than any throughput: what a constraint that does not apply may be.
+        let big = (most.max(most_bandwidth / self.bytes_per_minibatch.max(1e-9)) / top).max(1.0) * 2.0;
+        let solve = |goal: &dyn Fn(&Program) -> Expression, least_x: f64, block: Option<usize>| {
+            let p = program(self, memory_unit);
+            let goal = goal(&p);
+            let Program { variables, x, theta, blocks, buffer, cache } = p;
+            let mut model = variables.maximise(goal).using(microlp);
+            for (i, rate) in self.rates.iter().enumerate().filter(|(_, rate)| finite(rate)) {
+                // Scan and decode lie below the cache.
+                let free = if i < 2 { big * cache } else { Expression::from(0.0) };
+                model = model.with(constraint!(x <= theta[i] * (rate / top) + free));
+            }
+            model = model.with(constraint!(theta[0] + theta[1] + theta[2] + theta[3] <= self.cores));
+            model = model.with(constraint!(theta[0] + theta[1] <= 1.0));
+            model = model.with(constraint!(theta[2] + theta[3] <= 1.0));
+            model = model.with(constraint!(x <= big));
+            model = model.with(constraint!(x >= least_x / top));
+            let chosen: Expression = blocks.iter().copied().map(Expression::from).sum();
+            model = model.with(constraint!(chosen == 1.0));
+            let bandwidth: Expression = blocks
+                .iter()
+                .zip(&self.blocks)
+                .map(|(b, (_, bw))| *b * if finite(bw) { bw / self.bytes_per_minibatch.max(1e-9) / top } else { big })
+                .sum();
+            model = model.with(constraint!(x <= bandwidth + big * cache));
+            let need: Expression = blocks
+                .iter()
+                .zip(&self.blocks)
+                .map(|(b, (bytes, _))| *b * (bytes * self.blocks_per_buffer / memory_unit))
+                .sum();
+            model = model.with(constraint!(buffer >= need));
+            model = model.with(constraint!(2.0 * buffer + (self.cache_bytes / memory_unit) * cache <= self.memory / memory_unit));
+            if let Some(block) = block {
+                model = model.with(constraint!(blocks[block] == 1.0));
+            }
+            let solution = model.solve().map_err(|_| Error::MemoryLimit {
+                what: "two buffers of enough blocks".into(),
+                needed: (2.0 * self.least_buffer) as usize,
+                limit: self.memory as usize,
+            })?;
+            let block = blocks.iter().position(|b| solution.value(*b) > 0.5).unwrap_or(0);
+            Ok((solution.value(x) * top, theta.map(|t| solution.value(t)), block, solution.value(buffer) * memory_unit, solution.value(cache) > 0.5))
+        };
+        let (best, ..) = solve(&|p| Expression::from(p.x), 0.0, None)?;
+        // A part in a thousand of throughput is worth a smaller block, which shuffles better.
+        let least = best * 0.999;
+        let sizes = |p: &Program| -> Expression {
+            p.blocks.iter().zip(&self.blocks).map(|(b, (bytes, _))| *b * -(bytes / memory_unit)).sum()
+        };
+        let (_, _, block, _, _) = solve(&sizes, least, None)?;
+        let (_, theta, block, buffer, cache) = solve(&|p| Expression::from(p.buffer), least, Some(block))?;
+        Ok(Choice { throughput: best, theta, block: self.blocks[block].0, buffer, cache, limit: self.limit(block, cache) })
+    }
+
+    /// The throughput that each limit alone would allow, with this block size and cache.
+    fn bounds(&self, block: usize, cache: bool) -> [(Limit, f64); 4] {
+        let seconds = |range: std::ops::Range<usize>| self.rates[range].iter().map(|r| 1.0 / r.max(1e-300)).sum::<f64>();
+        let (write, read) = (if cache { 0.0 } else { seconds(0..2) }, seconds(2..4));
+        let bandwidth = if cache { f64::INFINITY } else { self.blocks[block].1 / self.bytes_per_minibatch.max(1e-9) };
+        [
+            (Limit::WriteThread, 1.0 / write),
+            (Limit::ReadThread, 1.0 / read),
+            (Limit::Cores, self.cores / (write + read)),
+            (Limit::Bandwidth, bandwidth),
+        ]
+    }
+
+    fn limit(&self, block: usize, cache: bool) -> Limit {
+        let bounds = self.bounds(block, cache);
+        bounds.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(Limit::ReadThread, |(limit, _)| *limit)
+    }
+
+    /// How many times the throughput would be with one core more, twice the memory, twice the bandwidth.
+    pub fn what_if(&self) -> Result<[f64; 3]> {
+        let now = self.solve()?.throughput;
+        let twice = |blocks: &[(f64, f64)]| blocks.iter().map(|(b, bw)| (*b, bw * 2.0)).collect();
+        let core = Problem { cores: self.cores + 1.0, ..self.clone() };
+        let memory = Problem { memory: self.memory * 2.0, ..self.clone() };
+        let bandwidth = Problem { blocks: twice(&self.blocks), ..self.clone() };
+        Ok([core.solve()?.throughput / now, memory.solve()?.throughput / now, bandwidth.solve()?.throughput / now])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn problem() -> Problem {
+        Problem {
+            rates: [20e6, 15e6, 100e6, 40e6],
+            bytes_per_minibatch: 170.0,
+            cores: 2.0,
+            memory: 256e6,
+            cache_bytes: 1e9,
+            blocks: vec![(8e3, 10e6), (64e3, 60e6), (1e6, 120e6), (10e6, 140e6)],
+            blocks_per_buffer: 10.0,
+            least_buffer: 1e6,
+        }
+    }
+
+    #[test]
+    fn rates_follow_the_recurrence() {
+        let mut trace = EpochTrace::default();
+        // 1,000 tuples scanned, 800 pass a filter; minibatches of 8.
+        for (record, (completions, cpu_ms, bytes)) in
+            trace.records.iter_mut().zip([(1000, 4, 8000), (800, 2, 3200), (800, 1, 3200), (100, 5, 0)])
+        {
+            *record = Record { completions, bytes, cpu_ns: cpu_ms * 1_000_000, ..Record::default() };
+        }
+        let found = rates(&trace);
+        assert_eq!(found.map(|r| r.visit_ratio), [10.0, 8.0, 8.0, 1.0]);
+        // 100 minibatches in 4, 2, 1 and 5 ms of CPU.
+        for (rate, expected) in found.iter().zip([25_000.0, 50_000.0, 100_000.0, 20_000.0]) {
+            assert!((rate.rate - expected).abs() < 1e-6, "{rate:?}");
+        }
+        assert_eq!(found[0].bytes, 80.0);
+    }
+
+    #[test]
+    fn the_disk_binds_and_more_bandwidth_helps() {
+        // 140 MB/s / 170 bytes: 0.82 million a second, far below what the processor could do.
+        let choice = problem().solve().expect("feasible");
+        assert!((choice.throughput - 140e6 / 170.0).abs() < 1.0, "{choice:?}");
+        assert_eq!((choice.limit, choice.cache, choice.block), (Limit::Bandwidth, false, 10e6));
+        assert!(choice.buffer >= 100e6 && choice.buffer <= 128e6);
+        let [core, memory, bandwidth] = problem().what_if().expect("feasible");
+        assert!((core - 1.0).abs() < 1e-6 && (memory - 1.0).abs() < 1e-6 && (bandwidth - 2.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_cache_that_fits_frees_from_disk_and_decoding() {
+        let problem = Problem { cache_bytes: 100e6, ..problem() };
+        let choice = problem.solve().expect("feasible");
+        // 1 / (1/100e6 + 1/40e6).
+        assert!(choice.cache && (choice.throughput - 28.571e6).abs() < 1e4, "{choice:?}");
+        assert_eq!(choice.limit, Limit::ReadThread);
+        // With the table in memory and no room for a cache the write thread binds: 1 / (1/20e6 + 1/15e6).
+        let problem = Problem { blocks: vec![(64e3, f64::INFINITY)], ..self::problem() };
+        let choice = problem.solve().expect("feasible");
+        assert!((choice.throughput - 8.571e6).abs() < 1e4, "{choice:?}");
+        assert_eq!(choice.limit, Limit::WriteThread);
+        assert!(choice.theta[0] + choice.theta[1] <= 1.0 + 1e-6 && choice.theta[0] > 0.4 && choice.theta[1] > 0.5, "{choice:?}");
+    }
+
+    #[test]
+    fn too_little_memory_is_an_error() {
+        assert!(Problem { memory: 1e6, ..problem() }.solve().is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn nothing_beats_the_solution(
+            rates in prop::array::uniform4(1e5f64..1e8), bytes in 20f64..2000.0, cores in 1f64..4.0, memory in 2e7f64..5e8,
+            cache in 1e6f64..1e9, bandwidths in prop::collection::vec(1e7f64..1e9, 1..5),
+        ) {
+            let mut blocks: Vec<(f64, f64)> = bandwidths.iter().enumerate().map(|(i, bw)| (8e3 * 12f64.powi(i as i32), *bw)).collect();
+            blocks.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let problem = Problem {
+                rates, bytes_per_minibatch: bytes, cores, memory, cache_bytes: cache, blocks, blocks_per_buffer: 10.0, least_buffer: 1e5,
+            };
+            // Brute force: every block size and cache decision in closed form.
+            let mut best = None::<f64>;
+            for (i, (block, _)) in problem.blocks.iter().enumerate() {
+                for y in [false, true] {
+                    let least = (10.0 * block).max(problem.least_buffer);
+                    if 2.0 * least + if y { cache } else { 0.0 } <= memory {
+                        let x = problem.bounds(i, y).iter().map(|b| b.1).fold(f64::INFINITY, f64::min);
+                        best = Some(best.map_or(x, |b| b.max(x)));
+                    }
+                }
+            }
+            match (best, problem.solve()) {
+                (None, found) => prop_assert!(found.is_err()),
+                (Some(best), Ok(found)) => {
+                    prop_assert!((found.throughput - best).abs() <= 1e-4 * best, "found {found:?}, best {best}");
+                    let used = 2.0 * found.buffer + if found.cache { cache } else { 0.0 };
+                    prop_assert!(used <= memory * (1.0 + 1e-6), "{used} of {memory}");
+                }
+                (Some(best), Err(e)) => prop_assert!(false, "{e}, but {best} is possible"),
+            }
+        }
+    }
+}
