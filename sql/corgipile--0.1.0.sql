@@ -176,6 +176,9 @@ BEGIN
                 EXECUTE format(
                     'CREATE FUNCTION corgipile.model_info(model %s) RETURNS jsonb '
                     'AS ''MODULE_PATHNAME'', ''corgipile_model_info'' LANGUAGE C STABLE STRICT PARALLEL SAFE', model);
+                EXECUTE format(
+                    'CREATE FUNCTION corgipile.trace_json(model %s) RETURNS jsonb '
+                    'AS ''MODULE_PATHNAME'', ''corgipile_trace_json'' LANGUAGE C STABLE STRICT PARALLEL SAFE', model);
             ELSE
                 EXECUTE format(
                     'CREATE FUNCTION %I.model_vector(model %s) RETURNS real[] '
@@ -250,6 +253,46 @@ CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(i.history) WITH ORDINALITY AS
 WHERE corgipile.may_use(m.owner);
 COMMENT ON VIEW corgipile.training_history IS 'each epoch of the models that the current role may use';
 
+CREATE VIEW corgipile.trace WITH (security_barrier) AS
+SELECT m.model_id,
+       (e.epoch ->> 'epoch')::integer AS epoch,
+       (e.epoch ->> 'cached')::boolean AS cached,
+       o.operator ->> 'operator' AS operator,
+       (o.operator ->> 'completions')::bigint AS completions,
+       (o.operator ->> 'visit_ratio')::double precision AS visit_ratio,
+       (o.operator ->> 'bytes_per_element')::double precision AS bytes_per_element,
+       (o.operator ->> 'rate')::double precision AS rate,
+       (o.operator ->> 'theta')::double precision AS theta,
+       (o.operator ->> 'bottleneck')::boolean AS bottleneck,
+       (o.operator ->> 'cpu_ms')::double precision AS cpu_ms,
+       (o.operator ->> 'blocked_ms')::double precision AS blocked_ms,
+       (o.operator ->> 'pages_read')::bigint AS pages_read,
+       (o.operator ->> 'pages_hit')::bigint AS pages_hit,
+       (o.operator ->> 'io_ms')::double precision AS io_ms
+FROM corgipile.models_store m
+CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'epochs' AS epochs) t
+CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(t.epochs) AS e(epoch)
+CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(e.epoch -> 'operators') AS o(operator)
+WHERE corgipile.may_use(m.owner);
+COMMENT ON VIEW corgipile.trace IS
+    'what each operator cost in each epoch: rate in minibatches per second and core, theta in cores used';
+
+CREATE VIEW corgipile.tuning WITH (security_barrier) AS
+SELECT m.model_id,
+       (t.tuning ->> 'predicted')::double precision AS predicted,
+       (t.tuning ->> 'measured')::double precision AS measured,
+       t.tuning ->> 'limit' AS held_down_by,
+       (t.tuning ->> 'best')::double precision AS best,
+       (t.tuning ->> 'best_with_cache')::boolean AS best_with_cache,
+       (t.tuning ->> 'with_one_core_more')::double precision AS with_one_core_more,
+       (t.tuning ->> 'with_twice_the_memory')::double precision AS with_twice_the_memory,
+       (t.tuning ->> 'with_twice_the_bandwidth')::double precision AS with_twice_the_bandwidth
+FROM corgipile.models_store m
+CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'tuning' AS tuning) t
+WHERE corgipile.may_use(m.owner) AND pg_catalog.jsonb_typeof(t.tuning) OPERATOR(pg_catalog.=) 'object';
+COMMENT ON VIEW corgipile.tuning IS
+    'minibatches per second of the last epoch, predicted and measured, what held them down, and what more would bring';
+
 CREATE FUNCTION corgipile.training_progress_rows(
     OUT pid integer, OUT datid oid, OUT usesysid oid, OUT relid oid, OUT phase text, OUT epoch bigint,
     OUT max_epochs bigint, OUT blocks_done bigint, OUT blocks_total bigint, OUT tuples bigint,
@@ -279,4 +322,5 @@ CROSS JOIN LATERAL (SELECT (greatest(p.epoch - 1, 0) + coalesce(p.blocks_done::d
                            / greatest(p.max_epochs, 1) AS done) w;
 COMMENT ON VIEW corgipile.training_progress IS 'trainings that run now, of the roles whose rights the current role has';
 
-GRANT SELECT ON corgipile.models, corgipile.training_history, corgipile.training_progress TO PUBLIC;
+GRANT SELECT ON corgipile.models, corgipile.training_history, corgipile.training_progress, corgipile.trace, corgipile.tuning
+    TO PUBLIC;

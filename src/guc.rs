@@ -10,6 +10,7 @@ static ENABLE_BLOCK_SHUFFLE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static ENABLE_SGD_NODE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static MEMORY_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(256 * 1024);
 static SHUFFLE: GucSetting<DefaultShuffle> = GucSetting::<DefaultShuffle>::new(DefaultShuffle::Auto);
+static TRACE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static PREDICT_BY: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The strategies as values of a setting.
@@ -61,6 +62,8 @@ pub struct Settings {
     pub memory_limit: usize,
     /// Train in a thread of its own?
     pub async_compute: bool,
+    /// Record what each operator costs?
+    pub trace: bool,
 }
 
 impl Settings {
@@ -77,6 +80,7 @@ impl Settings {
             buffer_size: Some(bytes(BUFFER_SIZE.get())).filter(|b| *b > 0),
             memory_limit: bytes(MEMORY_LIMIT.get()),
             async_compute: ASYNC_COMPUTE.get(),
+            trace: TRACE.get(),
         }
     }
 }
@@ -165,6 +169,14 @@ pub fn init() {
         c"The order in which tuples are visited when the option shuffle is not given.",
         c"auto looks at a few pages of the table and chooses none, block_only or corgipile.",
         &SHUFFLE,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"corgipile.trace",
+        c"Records what each operator of a training costs.",
+        c"The records are kept with the model; see the views corgipile.trace and corgipile.tuning.",
+        &TRACE,
         GucContext::Userset,
         GucFlags::default(),
     );

@@ -11,7 +11,7 @@ if ! "$venv/bin/python" -c 'import numpy' 2>/dev/null; then
     python3 -m venv "$venv" || die "python3-venv is needed"
     "$venv/bin/pip" -q install numpy
 fi
-temporary_server "shared_buffers = 1GB" "max_wal_size = 8GB" "autovacuum = off" "jit = off" "max_parallel_workers_per_gather = 0"
+temporary_server "shared_buffers = 2GB" "max_wal_size = 8GB" "autovacuum = off" "jit = off" "max_parallel_workers_per_gather = 0"
 export PATH=$PGBIN:$PATH
 
 # A slow disk: the server in control groups (version 1) that throttle reads from the device of its data

@@ -6,6 +6,7 @@
 
 use crate::loss::{Loss, sigmoid};
 use crate::params::Params;
+use crate::plumber::{EpochTrace, Tuning};
 use crate::trainer::{EpochReport, Measured, StopReason};
 use crate::tuples::Features;
 use crate::vector::{sparse_dot, wide_dot};
@@ -65,6 +66,12 @@ pub struct Header {
     pub blocks: u32,
     /// Mean number of blocks in a full buffer.
     pub blocks_per_buffer: f64,
+    /// What each operator did, epoch by epoch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<EpochTrace>,
+    /// What the trace says about the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
     /// Bytes of the decoded tuples kept for the epochs after the first; 0: none were.
     #[serde(default)]
     pub cache_bytes: u64,
@@ -267,6 +274,8 @@ mod tests {
             shuffle_reason: None,
             blocks: 3,
             blocks_per_buffer: 1.5,
+            trace: Vec::new(),
+            tuning: None,
             cache_bytes: 0,
             peak_memory: 1 << 40,
             duration_ms: 0.1,

@@ -7,7 +7,9 @@
 //! disk's bandwidth by block size and the memory gives the best throughput and what limits it.
 
 use crate::{Error, Result};
-use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable, variables};
+use good_lp::{
+    Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable, variables,
+};
 use serde::{Deserialize, Serialize};
 
 /// The operators, from the source to the root.
@@ -200,7 +202,8 @@ impl Problem {
         let top = self.rates.iter().copied().filter(|r| finite(r)).fold(1.0, f64::max);
         let memory_unit = self.memory.max(1.0);
         let most_bandwidth = self.blocks.iter().map(|(_, bw)| *bw).filter(|bw| finite(bw)).fold(0.0, f64::max);
-        let most = self.rates.iter().copied().filter(|r| finite(r)).fold(f64::INFINITY, f64::min).min(1e300) * self.cores;
+        let most =
+            self.rates.iter().copied().filter(|r| finite(r)).fold(f64::INFINITY, f64::min).min(1e300) * self.cores;
         // Larger than any throughput: what a constraint that does not apply may be.
         let big = (most.max(most_bandwidth / self.bytes_per_minibatch.max(1e-9)) / top).max(1.0) * 2.0;
         let solve = |goal: &dyn Fn(&Program) -> Expression, least_x: f64, block: Option<usize>| {
@@ -232,7 +235,9 @@ impl Problem {
                 .map(|(b, (bytes, _))| *b * (bytes * self.blocks_per_buffer / memory_unit))
                 .sum();
             model = model.with(constraint!(buffer >= need));
-            model = model.with(constraint!(2.0 * buffer + (self.cache_bytes / memory_unit) * cache <= self.memory / memory_unit));
+            model = model.with(constraint!(
+                2.0 * buffer + (self.cache_bytes / memory_unit) * cache <= self.memory / memory_unit
+            ));
             if let Some(block) = block {
                 model = model.with(constraint!(blocks[block] == 1.0));
             }
@@ -242,7 +247,13 @@ impl Problem {
                 limit: self.memory as usize,
             })?;
             let block = blocks.iter().position(|b| solution.value(*b) > 0.5).unwrap_or(0);
-            Ok((solution.value(x) * top, theta.map(|t| solution.value(t)), block, solution.value(buffer) * memory_unit, solution.value(cache) > 0.5))
+            Ok((
+                solution.value(x) * top,
+                theta.map(|t| solution.value(t)),
+                block,
+                solution.value(buffer) * memory_unit,
+                solution.value(cache) > 0.5,
+            ))
         };
         let (best, ..) = solve(&|p| Expression::from(p.x), 0.0, None)?;
         // A part in a thousand of throughput is worth a smaller block, which shuffles better.
@@ -252,12 +263,20 @@ impl Problem {
         };
         let (_, _, block, _, _) = solve(&sizes, least, None)?;
         let (_, theta, block, buffer, cache) = solve(&|p| Expression::from(p.buffer), least, Some(block))?;
-        Ok(Choice { throughput: best, theta, block: self.blocks[block].0, buffer, cache, limit: self.limit(block, cache) })
+        Ok(Choice {
+            throughput: best,
+            theta,
+            block: self.blocks[block].0,
+            buffer,
+            cache,
+            limit: self.limit(block, cache),
+        })
     }
 
     /// The throughput that each limit alone would allow, with this block size and cache.
     fn bounds(&self, block: usize, cache: bool) -> [(Limit, f64); 4] {
-        let seconds = |range: std::ops::Range<usize>| self.rates[range].iter().map(|r| 1.0 / r.max(1e-300)).sum::<f64>();
+        let seconds =
+            |range: std::ops::Range<usize>| self.rates[range].iter().map(|r| 1.0 / r.max(1e-300)).sum::<f64>();
         let (write, read) = (if cache { 0.0 } else { seconds(0..2) }, seconds(2..4));
         let bandwidth = if cache { f64::INFINITY } else { self.blocks[block].1 / self.bytes_per_minibatch.max(1e-9) };
         [
@@ -282,6 +301,83 @@ impl Problem {
         let bandwidth = Problem { blocks: twice(&self.blocks), ..self.clone() };
         Ok([core.solve()?.throughput / now, memory.solve()?.throughput / now, bandwidth.solve()?.throughput / now])
     }
+}
+
+/// What a training's trace says: kept with the model.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// Minibatches per second that the model predicts for the last epoch, from the rates of one before it.
+    pub predicted: f64,
+    /// Minibatches per second of the last epoch.
+    pub measured: f64,
+    /// What held it down.
+    pub limit: Limit,
+    /// The best the linear program finds with these resources, and whether with a cache.
+    pub best: f64,
+    /// See `best`.
+    pub best_with_cache: bool,
+    /// How many times `best` with one core more, twice the memory, twice the bandwidth.
+    pub what_if: [f64; 3],
+}
+
+/// Resources that a training had.
+#[derive(Debug, Clone, Copy)]
+pub struct Resources {
+    /// Cores.
+    pub cores: f64,
+    /// Bytes for buffers and cache.
+    pub memory: f64,
+    /// Bytes of a buffer, and of a block.
+    pub buffer: f64,
+    /// See `buffer`.
+    pub block: f64,
+}
+
+/// Judges a training by its trace; `None` if there is nothing to judge by.
+pub fn judge(trace: &[EpochTrace], have: Resources) -> Option<Tuning> {
+    let last = trace.last()?;
+    // The last epoch is predicted from one before it that read the table, if there is one.
+    let reads = |epoch: &&EpochTrace| !epoch.cached && epoch.records[3].completions > 0;
+    let before = trace[..trace.len() - 1].iter().rev().find(reads);
+    let read = before.or(Some(last).filter(reads))?;
+    let found = rates(read);
+    let mut each = found.map(|rate| rate.rate);
+    // Shuffling and training over a cache are not what they are over a buffer that was just filled.
+    if last.cached {
+        let late = rates(last);
+        (each[2], each[3]) = (late[2].rate, late[3].rate);
+    }
+    let scan = read.records[0];
+    // Pages from outside of shared buffers: their bandwidth as it was seen, if it was measured.
+    let bandwidth = if scan.io_ns > 0 && scan.pages_read * 10 > scan.pages_hit {
+        scan.bytes as f64 / (scan.io_ns as f64 * 1e-9)
+    } else {
+        f64::INFINITY
+    };
+    let problem = Problem {
+        rates: each,
+        bytes_per_minibatch: found[0].bytes,
+        cores: have.cores,
+        memory: have.memory,
+        cache_bytes: read.records[1].bytes as f64,
+        blocks: vec![(have.block.max(1.0), bandwidth)],
+        blocks_per_buffer: 1.0,
+        least_buffer: have.buffer.min(have.memory / 2.0),
+    };
+    let (limit, predicted) = problem.bounds(0, last.cached).into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let best = problem.solve().ok()?;
+    let measured = last.records[3].completions as f64 / (last.wall_ns.max(1) as f64 * 1e-9);
+    let sane = |x: f64| x.is_finite();
+    let tuning = Tuning {
+        predicted,
+        measured,
+        limit,
+        best: best.throughput,
+        best_with_cache: best.cache,
+        what_if: problem.what_if().ok()?,
+    };
+    let all = [tuning.predicted, tuning.measured, tuning.best].into_iter().chain(tuning.what_if).all(sane);
+    all.then_some(tuning)
 }
 
 #[cfg(test)]
@@ -343,7 +439,10 @@ mod tests {
         let choice = problem.solve().expect("feasible");
         assert!((choice.throughput - 8.571e6).abs() < 1e4, "{choice:?}");
         assert_eq!(choice.limit, Limit::WriteThread);
-        assert!(choice.theta[0] + choice.theta[1] <= 1.0 + 1e-6 && choice.theta[0] > 0.4 && choice.theta[1] > 0.5, "{choice:?}");
+        assert!(
+            choice.theta[0] + choice.theta[1] <= 1.0 + 1e-6 && choice.theta[0] > 0.4 && choice.theta[1] > 0.5,
+            "{choice:?}"
+        );
     }
 
     #[test]

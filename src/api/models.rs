@@ -7,9 +7,11 @@ use crate::error;
 use crate::pg::{progress, types};
 use crate::pg_function;
 use corgipile_core::model::Model;
+use corgipile_core::plumber::{self, EpochTrace, Operator};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::iter::TableIterator;
 use pgrx::{IntoDatum, JsonB, PgSqlErrorCode, name, pg_extern, pg_sys};
+use serde_json::{Value, json};
 
 pg_function!(
     /// corgipile.model_from_bytes(bytea) → corgipile.model: checks format and checksum.
@@ -40,6 +42,13 @@ pg_function!(
     corgipile_model_vector,
     pg_finfo_corgipile_model_vector,
     model_vector
+);
+
+pg_function!(
+    /// corgipile.trace_json(model) → jsonb: what each operator of its training cost, and what follows.
+    corgipile_trace_json,
+    pg_finfo_corgipile_trace_json,
+    trace_json
 );
 
 /// The datum unchanged, if its bytes are a model.
@@ -84,6 +93,66 @@ unsafe fn model_info(call: Call) -> pg_sys::Datum {
         Ok(json) => JsonB(json).into_datum().unwrap_or_else(|| call.null()),
         Err(e) => error::internal(&format!("the model's header cannot be shown: {e}")),
     }
+}
+
+unsafe fn trace_json(call: Call) -> pg_sys::Datum {
+    let Some(model) = model_argument(call) else { return call.null() };
+    let header = &model.header;
+    let epochs: Vec<Value> = header.trace.iter().map(epoch_json).collect();
+    let tuning = header.tuning.map(|tuning| {
+        json!({
+            "predicted": tuning.predicted,
+            "measured": tuning.measured,
+            "limit": tuning.limit.words(),
+            "best": tuning.best,
+            "best_with_cache": tuning.best_with_cache,
+            "with_one_core_more": tuning.what_if[0],
+            "with_twice_the_memory": tuning.what_if[1],
+            "with_twice_the_bandwidth": tuning.what_if[2],
+        })
+    });
+    let program = json!({
+        "loss": header.loss,
+        "shuffle": header.params.shuffle,
+        "batch_size": header.params.batch_size,
+        "block_size": header.params.block_size,
+        "buffer_size": header.params.buffer_size,
+        "blocks": header.blocks,
+        "cache_bytes": header.cache_bytes,
+    });
+    let json = json!({ "program": program, "epochs": epochs, "tuning": tuning });
+    JsonB(json).into_datum().unwrap_or_else(|| call.null())
+}
+
+/// An epoch of a trace with the rates that follow from it.
+fn epoch_json(trace: &EpochTrace) -> Value {
+    let rates = plumber::rates(trace);
+    let slowest = rates.iter().map(|rate| rate.rate).fold(f64::INFINITY, f64::min);
+    let wall = trace.wall_ns.max(1) as f64;
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let operators: Vec<Value> = Operator::ALL
+        .iter()
+        .zip(trace.records.iter().zip(&rates))
+        .filter(|(_, (record, _))| record.completions > 0)
+        .map(|(operator, (record, rate))| {
+            json!({
+                "operator": operator.name(),
+                "completions": record.completions,
+                "visit_ratio": rate.visit_ratio,
+                "bytes_per_element": record.bytes as f64 / record.completions as f64,
+                // JSON has no infinity: an operator that took no time has no rate.
+                "rate": if rate.rate.is_finite() { json!(rate.rate) } else { Value::Null },
+                "theta": record.cpu_ns as f64 / wall,
+                "bottleneck": rate.rate.is_finite() && rate.rate <= slowest,
+                "cpu_ms": ms(record.cpu_ns),
+                "blocked_ms": ms(record.blocked_ns),
+                "pages_read": record.pages_read,
+                "pages_hit": record.pages_hit,
+                "io_ms": ms(record.io_ns),
+            })
+        })
+        .collect();
+    json!({ "epoch": trace.epoch, "cached": trace.cached, "wall_ms": ms(trace.wall_ns), "operators": operators })
 }
 
 unsafe fn model_vector(call: Call) -> pg_sys::Datum {

@@ -2,7 +2,7 @@
 //! holds the model.
 
 use super::auto_shuffle;
-use super::read_thread::{Batch, Compute, EpochDone, PassDone, ReadThread};
+use super::read_thread::{Batch, Compute, ComputeTime, EpochDone, PassDone, ReadThread};
 use super::tuple_shuffle::{Filled, TupleShuffle};
 use super::warm_start::WarmStart;
 use crate::error;
@@ -19,6 +19,7 @@ use corgipile_core::labels::{LabelCoder, Meaning};
 use corgipile_core::loss::Loss;
 use corgipile_core::model::{Header, Model};
 use corgipile_core::params::{ClassWeight, Params, Schedule, Shuffle};
+use corgipile_core::plumber::{self, EpochTrace, Record, Resources};
 use corgipile_core::trainer::{EpochReport, Measured, StopReason, Trained, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::weights::Rows;
@@ -30,6 +31,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(10);
 /// Part of the memory limit that the buffers may take; the rest is for weights and the model.
 const BUFFER_PERCENT: usize = 90;
+/// Epochs whose trace is kept with the model.
+const MOST_TRACED: usize = 50;
 
 /// State of the node.
 pub struct Sgd {
@@ -58,6 +61,10 @@ struct Outcome {
     weight_bytes: usize,
     /// Tuples and bytes of the cache.
     cached: Option<(usize, usize)>,
+    /// What each operator did, of the first epochs.
+    trace: Vec<EpochTrace>,
+    /// Compute time, waiting and wall time when the last epoch ended, in nanoseconds.
+    before: (ComputeTime, u64, u64),
     buffer_bytes: usize,
     blocks_per_buffer: f64,
     asynchronous: bool,
@@ -185,6 +192,8 @@ pub fn header(trained: &Trained, coder: &LabelCoder, target_type: pg_sys::Oid, d
         shuffle_reason: None,
         blocks: 0,
         blocks_per_buffer: 0.0,
+        trace: Vec::new(),
+        tuning: None,
         cache_bytes: 0,
         peak_memory: 0,
         duration_ms: 0.0,
@@ -327,6 +336,10 @@ impl Sgd {
                 error::raise(Error::MemoryLimit { what, needed: dims * 24, limit: most * 24 });
             }
             (*shuffle).state.limit_features(most);
+            (*shuffle).state.trace(settings.trace);
+            (*node).state.outcome.trace.clear();
+            (*node).state.outcome.before =
+                (ComputeTime::default(), (*node).state.outcome.wait_ns, started.elapsed().as_nanos() as u64);
             let loss = (*shuffle).state.coder().map_or(Loss::LogLoss, LabelCoder::loss);
             let weighted = (*shuffle).state.is_weighted();
             let batch = || {
@@ -409,6 +422,9 @@ impl Sgd {
                 }
                 (*node).state.outcome.cached = done.cached;
                 done.report.elapsed_ms = started.elapsed().as_secs_f64() * 1e3;
+                if settings.trace {
+                    Self::record(node, params, epoch, in_cache, &done, started);
+                }
                 Self::end_of_epoch(node, params, epoch, done);
                 if done.converged {
                     stop = StopReason::Tolerance;
@@ -634,6 +650,44 @@ impl Sgd {
         }
     }
 
+    /// Notes what each operator did in an epoch.
+    unsafe fn record(
+        node: *mut Node<Self>,
+        params: &Params,
+        epoch: u32,
+        cached: bool,
+        done: &EpochDone,
+        started: Instant,
+    ) {
+        // SAFETY: as for `run`.
+        let [mut scan, decode] = unsafe { (*(*node).state.shuffle).state.take_records() };
+        // SAFETY: as for `run`.
+        let outcome = unsafe { &mut (*node).state.outcome };
+        let wall = started.elapsed().as_nanos() as u64;
+        let (time, waited, wall_before) = std::mem::replace(&mut outcome.before, (done.time, outcome.wait_ns, wall));
+        if outcome.trace.len() >= MOST_TRACED {
+            return;
+        }
+        scan.blocked_ns = outcome.wait_ns - waited;
+        let wall_ns = wall - wall_before;
+        let root = done.report.rows.div_ceil(u64::from(params.batch_size));
+        let shuffle = Record {
+            completions: done.report.rows,
+            bytes: decode.bytes,
+            cpu_ns: done.time.shuffle_ns - time.shuffle_ns,
+            wall_ns,
+            ..Record::default()
+        };
+        let sgd = Record {
+            completions: root,
+            cpu_ns: done.time.sgd_ns - time.sgd_ns,
+            wall_ns,
+            blocked_ns: done.time.wait_ns - time.wait_ns,
+            ..Record::default()
+        };
+        outcome.trace.push(EpochTrace { epoch: epoch + 1, cached, wall_ns, records: [scan, decode, shuffle, sgd] });
+    }
+
     /// Checks the counts of an epoch, and notes and tells how it went.
     unsafe fn end_of_epoch(node: *mut Node<Self>, params: &Params, epoch: u32, done: EpochDone) {
         // SAFETY: as for `run`.
@@ -702,6 +756,17 @@ impl Sgd {
             header.rows_skipped = state.epoch_skipped();
             header.blocks = blocks.map_or(0, |b| b.blocks());
             header.blocks_per_buffer = outcome.blocks_per_buffer;
+            header.trace = outcome.trace.clone();
+            let settings = &(*node).state.settings;
+            header.tuning = plumber::judge(
+                &outcome.trace,
+                Resources {
+                    cores: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
+                    memory: settings.memory_limit.saturating_sub(outcome.weight_bytes) as f64,
+                    buffer: outcome.buffer_bytes as f64,
+                    block: blocks.map_or(0.0, |b| f64::from(b.pages_per_block) * f64::from(pg_sys::BLCKSZ)),
+                },
+            );
             let cache_bytes = outcome.cached.map_or(0, |(_, bytes)| bytes);
             header.cache_bytes = cache_bytes as u64;
             header.peak_memory = (state.peak_bytes() + outcome.weight_bytes + cache_bytes) as u64;

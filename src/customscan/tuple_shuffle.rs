@@ -16,6 +16,7 @@ use crate::pg::{list, relation, thread, types};
 use corgipile_core::labels::{Coded, LabelCoder, Meaning};
 use corgipile_core::params::{OnNull, Params};
 use corgipile_core::permute::mix;
+use corgipile_core::plumber::Record;
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{check_for_interrupts, pg_sys};
@@ -34,12 +35,47 @@ pub struct TupleShuffle {
     sparse: bool,
     training: Option<Training>,
     full: Full,
+    traced: Traced,
     explain: Explained,
     // Over all epochs, for EXPLAIN ANALYZE.
     rows: u64,
     skipped: u64,
     fills: u64,
     cpu_ns: u64,
+}
+
+/// What reading cost in this epoch.
+#[derive(Default, Clone, Copy)]
+struct Traced {
+    on: bool,
+    cpu_ns: u64,
+    wall_ns: u64,
+    taken: u64,
+    bytes: u64,
+    pages_hit: u64,
+    pages_read: u64,
+    io_ns: u64,
+}
+
+/// The server's counters of pages, in shared buffers or those of temporary tables.
+#[derive(Clone, Copy)]
+struct Pages {
+    hit: i64,
+    read: i64,
+    io_ns: i64,
+}
+
+impl Pages {
+    fn now() -> Self {
+        // SAFETY: a plain variable of the backend, read on its own thread.
+        let usage = unsafe { pg_sys::pgBufferUsage };
+        let time = usage.blk_read_time;
+        Self {
+            hit: usage.shared_blks_hit + usage.local_blks_hit,
+            read: usage.shared_blks_read + usage.local_blks_read,
+            io_ns: time.tv_sec * 1_000_000_000 + time.tv_nsec,
+        }
+    }
 }
 
 /// The full shuffle below the buffers, where the strategy has one.
@@ -193,6 +229,9 @@ pub fn decoder(
         skipped: 0,
         passed_over: 0,
         held_out: 0,
+        trace: false,
+        scan_ns: 0,
+        decode_ns: 0,
     }
 }
 
@@ -357,6 +396,46 @@ impl TupleShuffle {
     /// Counts from here on, for EXPLAIN ANALYZE.
     pub fn forget_counts(&mut self) {
         (self.rows, self.skipped, self.fills, self.cpu_ns) = (0, 0, 0, 0);
+    }
+
+    /// Records of the scan and of decoding in the epoch that has just been read. What they cost together
+    /// was measured; how it is divided, on some of the tuples.
+    pub fn take_records(&mut self) -> [Record; 2] {
+        let traced = self.traced;
+        self.traced = Traced { on: traced.on, ..Traced::default() };
+        // Nothing is pulled in an epoch over the cache.
+        let read = self.training.as_ref().filter(|_| traced.wall_ns > 0);
+        let pulled = read.map_or(0, |training| training.epoch_pulled);
+        let (scan, decode) = self.training.as_mut().map_or((0, 0), |training| {
+            (std::mem::take(&mut training.decoder.scan_ns), std::mem::take(&mut training.decoder.decode_ns))
+        });
+        let part = if scan + decode > 0 { scan as f64 / (scan + decode) as f64 } else { 0.5 };
+        let divide = |ns: u64| ((ns as f64 * part) as u64, ns - (ns as f64 * part) as u64);
+        let (cpu, wall) = (divide(traced.cpu_ns), divide(traced.wall_ns));
+        let pages = traced.pages_hit + traced.pages_read;
+        let scan = Record {
+            completions: pulled,
+            bytes: pages * u64::from(pg_sys::BLCKSZ),
+            cpu_ns: cpu.0,
+            wall_ns: wall.0,
+            pages_read: traced.pages_read,
+            pages_hit: traced.pages_hit,
+            io_ns: traced.io_ns,
+            ..Record::default()
+        };
+        let decode = Record {
+            completions: traced.taken,
+            bytes: traced.bytes,
+            cpu_ns: cpu.1,
+            wall_ns: wall.1,
+            ..Record::default()
+        };
+        [scan, decode]
+    }
+
+    /// Whether records are taken.
+    pub fn trace(&mut self, on: bool) {
+        self.traced = Traced { on, ..Traced::default() };
     }
 
     /// Notes, while the first epoch is read, where each of `blocks` blocks starts.
@@ -563,7 +642,10 @@ impl TupleShuffle {
             Self::prepare(node);
             let instrument = (*node).css.ss.ps.instrument;
             start_clock(instrument);
-            let cpu = thread::cpu_ns();
+            let (cpu, wall, pages) = (thread::cpu_ns(), thread::wall_ns(), Pages::now());
+            if let Some(training) = (*node).state.training.as_mut() {
+                training.decoder.trace = (*node).state.traced.on;
+            }
             Self::sort(node);
             let child = (*node).state.child;
             let target_type = (*node).state.target_type;
@@ -629,7 +711,16 @@ impl TupleShuffle {
             }
             state.rows += buffer.len() as u64;
             state.fills += 1;
-            state.cpu_ns += thread::cpu_ns() - cpu;
+            let cpu = thread::cpu_ns() - cpu;
+            state.cpu_ns += cpu;
+            let (traced, now) = (&mut state.traced, Pages::now());
+            traced.cpu_ns += cpu;
+            traced.wall_ns += thread::wall_ns() - wall;
+            traced.taken += buffer.len() as u64;
+            traced.bytes += buffer.bytes_used() as u64;
+            traced.pages_hit += (now.hit - pages.hit) as u64;
+            traced.pages_read += (now.read - pages.read) as u64;
+            traced.io_ns += (now.io_ns - pages.io_ns) as u64;
             stop_clock(instrument, buffer.len());
             filled
         }
@@ -699,6 +790,7 @@ impl CustomNode for TupleShuffle {
             target_type,
             training: None,
             full: Full::default(),
+            traced: Traced::default(),
             explain: Explained::default(),
             rows: 0,
             skipped: 0,

@@ -10,7 +10,7 @@
 use super::array::{self, Element, RawArray, Unusable};
 use super::block_scan::BlockScan;
 use super::full_shuffle::{EXTRA_COLUMNS, FullShuffle};
-use super::raw;
+use super::{raw, thread};
 use corgipile_core::permute::mix;
 use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys;
@@ -171,7 +171,18 @@ pub struct Decoder {
     pub passed_over: u64,
     /// Tuples of this fill that are held out.
     pub held_out: u64,
+    /// Take the time of some tuples?
+    pub trace: bool,
+    /// Wall time of scanning those, in nanoseconds.
+    pub scan_ns: u64,
+    /// Wall time of decoding them.
+    pub decode_ns: u64,
 }
+
+/// One tuple in so many is timed: a look at the clock costs a fourth of a tuple.
+const TIMED: u32 = 64;
+/// A tuple that takes longer waited for the disk or the processor; that is not work.
+const MOST_NS: u64 = 20_000;
 
 /// Raw view of a buffer's storage.
 #[derive(Debug, Clone, Copy)]
@@ -512,9 +523,12 @@ impl Decoder {
         // SAFETY: by contract.
         unsafe {
             while left > 0 {
+                let timed = self.trace && left.is_multiple_of(TIMED);
+                let start = if timed { thread::wall_ns() } else { 0 };
                 if !self.pull(child) {
                     return Stop::End;
                 }
+                let pulled = if timed { thread::wall_ns() } else { 0 };
                 let slot = self.pending;
                 match self.decode((*slot).tts_values, (*slot).tts_isnull, room) {
                     Ok(Taken::Row) => self.note_block(room.rows),
@@ -524,6 +538,10 @@ impl Decoder {
                 }
                 self.pending = core::ptr::null_mut();
                 left -= 1;
+                if timed {
+                    self.scan_ns += (pulled - start).min(MOST_NS);
+                    self.decode_ns += (thread::wall_ns() - pulled).min(MOST_NS);
+                }
             }
         }
         Stop::Quota

@@ -27,8 +27,19 @@ pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 's
 
 /// CPU time of the calling thread in nanoseconds.
 pub fn cpu_ns() -> u64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Wall time in nanoseconds: read without a call of the system.
+#[inline(always)]
+pub fn wall_ns() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+#[inline(always)]
+fn clock(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills the struct; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
