@@ -62,6 +62,7 @@ SELECT shuffle, clustering, shuffle_reason FROM corgipile.models WHERE model_nam
 EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v, '{"learning_rate": 0.1}') FROM shuffled;
 EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT corgipile.sgd(label, features_v, '{"learning_rate": 0.1, "max_epochs": 3}') FROM shuffled;
 RESET client_min_messages;
+\set VERBOSITY terse
 SELECT train_sgd('shuffled', max_epochs => 1, learning_rate => 0.1, average => false);
 SET corgipile.shuffle = 'block_only';
 EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FROM dense;
@@ -111,3 +112,15 @@ RESET corgipile.memory_limit;
 SELECT try($$ SELECT train_sgd('dense', shuffle => 'mrs', cache => true) $$);
 -- ---- Nobody trains now; what the columns are.
 SELECT * FROM corgipile.training_progress;
+-- ---- What each operator cost. An epoch over the cache neither scans nor decodes.
+SELECT epoch, cached, operator, completions, visit_ratio, bytes_per_element, rate > 0 AS has_rate, theta >= 0 AS has_theta, pages_hit + pages_read AS pages
+FROM corgipile.trace JOIN corgipile.models USING (model_id) WHERE model_name = 'kept' ORDER BY epoch, operator COLLATE "C";
+SELECT train_sgd('dense', model_name => 'batches', max_epochs => 2, batch_size => 8, cache => false) > 0 AS trained;
+SELECT epoch, operator, completions, visit_ratio FROM corgipile.trace JOIN corgipile.models USING (model_id) WHERE model_name = 'batches' ORDER BY epoch, operator COLLATE "C";
+SELECT model_name, predicted > 0 AND measured > 0 AND best > 0 AS rates, held_down_by IS NOT NULL AS held_down,
+       with_one_core_more >= 0.999 AND with_twice_the_memory >= 0.999 AND with_twice_the_bandwidth >= 0.999 AS more_is_not_less
+FROM corgipile.tuning JOIN corgipile.models USING (model_id) WHERE model_name IN ('kept', 'not kept', 'batches') ORDER BY model_id;
+SELECT jsonb_object_keys(corgipile.trace_json('kept')) AS parts ORDER BY 1;
+SET corgipile.trace = off;
+SELECT jsonb_array_length(corgipile.trace_json(train_sgd('dense', max_epochs => 2)) -> 'epochs') AS none;
+RESET corgipile.trace;

@@ -461,7 +461,8 @@ impl Sgd {
         }
     }
 
-    /// Runs one pass over the cache of the read thread, or of `inline`.
+    /// Runs one pass over the cache of the read thread, or of `inline`. Short ones are over before a wait
+    /// looks for interrupts, and nothing else does: it is done here.
     unsafe fn cached_pass(
         node: *mut Node<Self>,
         params: &Params,
@@ -476,6 +477,7 @@ impl Sgd {
                 Some(blocks) if !params.shuffle.sorts() => (*blocks).state.order_of(epoch),
                 _ => vec![0],
             };
+            check_for_interrupts!();
             let fill_bytes = (*node).state.outcome.buffer_bytes;
             let shuffled = params.shuffle.tuples() && !measure;
             let coder = (*shuffle).state.coder()?;
