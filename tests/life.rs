@@ -126,8 +126,11 @@ fn dropping_the_table_waits_for_the_training() {
     let server = Server::start(&[]);
     let mut client = server.with_table(20_000, 50);
     let backend = pid(&mut client);
-    let training =
-        thread::spawn(move || client.batch_execute("SELECT train_sgd('wide', max_epochs => 60, tolerance => 0)"));
+    let training = thread::spawn(move || {
+        client.batch_execute(
+            "SELECT train_sgd('wide', max_epochs => 1000000, tolerance => 0, max_seconds => 1, cache => false)",
+        )
+    });
     wait_for("the read thread", || corgipile_tests::threads(backend) > 1);
     let mut other = server.connect();
     let error = other.batch_execute("SET lock_timeout = '100ms'; DROP TABLE wide").expect_err("locked");
@@ -142,7 +145,10 @@ fn all_epochs_see_one_snapshot_while_others_write() {
     let mut client = server.with_table(20_000, 20);
     let backend = pid(&mut client);
     let training = thread::spawn(move || {
-        let id: i64 = value(&mut client, "SELECT train_sgd('wide', max_epochs => 40, tolerance => 0)");
+        let id: i64 = value(
+            &mut client,
+            "SELECT train_sgd('wide', max_epochs => 1000, tolerance => 0, max_seconds => 1, cache => false)",
+        );
         let rows = client.query("SELECT DISTINCT rows FROM corgipile.training_history WHERE model_id = $1", &[&id]);
         rows.expect("reads").iter().map(|row| row.get::<_, i64>(0)).collect::<Vec<_>>()
     });

@@ -497,6 +497,8 @@ impl Trainer {
             Features::Dense(x) | Features::Sparse(_, x) => f64::from(wide_dot(x, x)),
         };
         let length = sample.iter().map(square).sum::<f64>() / sample.len() as f64;
+        // The intercept is a feature that is always 1: features of next to nothing do not make the rate endless.
+        let length = if self.params.fit_intercept { length.max(1.0) } else { length };
         let mut rate = match self.optimizer {
             Optimizer::Sgd | Optimizer::Momentum => 0.25 / (curvature(self.loss) * length.max(1e-12)),
             Optimizer::Adagrad => 0.1,
@@ -1329,6 +1331,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn features_that_say_nothing_do_no_harm() {
+        // All constant: only the intercept can learn, the log-odds of one in four.
+        let mut tuples = TupleBuffer::new(Density::Dense(50), usize::MAX);
+        for i in 0..2000 {
+            tuples.push(if i % 4 == 0 { 1.0 } else { -1.0 }, Features::Dense(&[7.0; 50])).expect("fits");
+        }
+        let (rows, history) = train(&Params::default(), Loss::LogLoss, &mut tuples, 2);
+        assert!(history.iter().all(|r| !r.diverged && r.learning_rate < 100.0), "{history:?}");
+        let score = rows.intercepts[0] + rows.weights.iter().sum::<f32>() * 7.0;
+        assert!((score + 3f32.ln()).abs() < 0.1, "{score}");
     }
 
     #[test]
