@@ -180,7 +180,7 @@ pub struct Decoder {
 }
 
 /// One tuple in so many is timed: a look at the clock costs a fourth of a tuple.
-const TIMED: u32 = 64;
+const TIMED: u32 = 256;
 /// A tuple that takes longer waited for the disk or the processor; that is not work.
 const MOST_NS: u64 = 20_000;
 
