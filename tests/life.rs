@@ -122,6 +122,34 @@ fn a_standby_predicts_and_refuses_to_train() {
 }
 
 #[test]
+fn another_session_sees_the_progress() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(20_000, 50);
+    let backend = pid(&mut client);
+    let training = thread::spawn(move || {
+        client.batch_execute(
+            "SELECT train_sgd('wide', max_epochs => 1000000, tolerance => 0, max_seconds => 2, cache => false)",
+        )
+    });
+    let mut other = server.connect();
+    let shown = format!(
+        "SELECT relation = 'wide' AND phase = 'training' AND epoch BETWEEN 1 AND max_epochs AND max_epochs = 1000000
+            AND blocks_done <= blocks_total AND tuples > 0 AND loss > 0 AND tuples_per_second > 0 AND elapsed > '0'
+            AND estimated_remaining IS NOT NULL AND usename = 'postgres' AND datname = current_database()
+         FROM corgipile.training_progress WHERE pid = {backend}"
+    );
+    wait_for("the progress", || {
+        other.query_opt(&shown, &[]).is_ok_and(|row| row.is_some_and(|row| row.get::<_, Option<bool>>(0) == Some(true)))
+    });
+    // Another role does not see it; the trainer's own role's members do.
+    other.batch_execute("CREATE ROLE corgi_nobody; SET ROLE corgi_nobody").expect("sets");
+    assert_eq!(value::<i64>(&mut other, "SELECT count(*) FROM corgipile.training_progress"), 0);
+    other.batch_execute("RESET ROLE").expect("resets");
+    training.join().expect("the thread ends").expect("trains");
+    assert_eq!(value::<i64>(&mut other, "SELECT count(*) FROM corgipile.training_progress"), 0);
+}
+
+#[test]
 fn dropping_the_table_waits_for_the_training() {
     let server = Server::start(&[]);
     let mut client = server.with_table(20_000, 50);

@@ -18,6 +18,10 @@ use pulp::Simd;
 /// Bytes of tuples to be on their way into the cache.
 const BYTES_AHEAD: usize = 24 << 10;
 
+/// Longest rows whose next score is taken before the step. Beyond, the chain of a step is short beside its
+/// work, and weights and two rows at once do not stay in the first cache.
+const MOST_AHEAD: usize = 2048;
+
 /// Tuples to look ahead for rows of this many values.
 pub fn distance(values: usize) -> usize {
     (BYTES_AHEAD / (values * 4).max(1)).clamp(4, 16)
@@ -79,13 +83,12 @@ impl Line<'_> {
             if let Some(farther) = order.get(at + 2 * far) {
                 tuples.prefetch_place(*farther as usize);
             }
+            let soon = order.get(at + far).map_or(x, |number| values(*number));
             if let Some(number) = order.get(at + 1) {
                 next = values(*number);
-                let soon = match order.get(at + far) {
-                    Some(number) => values(*number),
-                    None => next,
-                };
-                (partial, gram) = padded_dots(simd, v, x, next, soon);
+                if dims <= MOST_AHEAD {
+                    (partial, gram) = padded_dots(simd, v, x, next, soon);
+                }
             }
             let y = tuples.label(row);
             let point = loss.eval(y, &mut score);
@@ -93,6 +96,9 @@ impl Line<'_> {
             last = -(step.rate / scale) * slope;
             if last != 0.0 {
                 padded_axpy(simd, v, last, x);
+            }
+            if dims > MOST_AHEAD {
+                (partial, gram) = (padded_dots(simd, v, next, next, soon).0, 0.0);
             }
             if step.intercept {
                 bias -= step.rate * slope;

@@ -69,11 +69,17 @@ impl Pages {
     fn now() -> Self {
         // SAFETY: a plain variable of the backend, read on its own thread.
         let usage = unsafe { pg_sys::pgBufferUsage };
-        let time = usage.blk_read_time;
+        #[cfg(feature = "pg15")]
+        let io_ns = usage.blk_read_time.tv_sec * 1_000_000_000 + usage.blk_read_time.tv_nsec;
+        // Ticks are nanoseconds where the clock is clock_gettime (instr_time.h).
+        #[cfg(feature = "pg16")]
+        let io_ns = usage.blk_read_time.ticks;
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        let io_ns = usage.shared_blk_read_time.ticks + usage.local_blk_read_time.ticks;
         Self {
             hit: usage.shared_blks_hit + usage.local_blks_hit,
             read: usage.shared_blks_read + usage.local_blks_read,
-            io_ns: time.tv_sec * 1_000_000_000 + time.tv_nsec,
+            io_ns,
         }
     }
 }
