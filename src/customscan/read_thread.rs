@@ -156,7 +156,7 @@ impl Compute {
         let room = self.memory_limit.saturating_sub(beside);
         let bytes = cache.bytes() + batch.tuples.bytes_used();
         // With some allowance for blocks that are not all alike.
-        let hopeless = bytes as f64 / batch.part.max(1e-9) > room as f64 * 1.2;
+        let hopeless = self.params.cache != Some(true) && bytes as f64 / batch.part.max(1e-9) > room as f64 * 1.2;
         if bytes > room || hopeless || !cache.add(&batch.tuples)? {
             return Ok(());
         }
