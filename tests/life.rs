@@ -25,6 +25,7 @@ fn a_killed_training_leaves_nothing_half_written() {
     let mut client = server.with_table(20_000, 50);
     client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
     let backend = pid(&mut client);
+    let mut witness = server.connect();
     let training = thread::spawn(move || {
         client.batch_execute("SELECT train_sgd('wide', max_epochs => 100000, tolerance => 0)").expect_err("is killed")
     });
@@ -33,6 +34,8 @@ fn a_killed_training_leaves_nothing_half_written() {
     let status = std::process::Command::new("kill").args(["-9", &backend.to_string()]).status();
     assert!(status.expect("kill runs").success());
     training.join().expect("the client's thread ends");
+    // A connection made before the server has noticed would be ended again.
+    wait_for("the server to notice", || witness.batch_execute("SELECT 1").is_err());
     wait_for("the server to recover", || server.try_connect("postgres").is_ok());
     let mut client = server.connect();
     assert_eq!(value::<i64>(&mut client, "SELECT count(*) FROM corgipile.models"), 1);
