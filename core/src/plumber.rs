@@ -292,9 +292,9 @@ impl Problem {
         bounds.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(Limit::ReadThread, |(limit, _)| *limit)
     }
 
-    /// How many times the throughput would be with one core more, twice the memory, twice the bandwidth.
-    pub fn what_if(&self) -> Result<[f64; 3]> {
-        let now = self.solve()?.throughput;
+    /// How many times the throughput `now` of the solution would be with one core more, twice the memory,
+    /// twice the bandwidth.
+    pub fn what_if(&self, now: f64) -> Result<[f64; 3]> {
         let twice = |blocks: &[(f64, f64)]| blocks.iter().map(|(b, bw)| (*b, bw * 2.0)).collect();
         let core = Problem { cores: self.cores + 1.0, ..self.clone() };
         let memory = Problem { memory: self.memory * 2.0, ..self.clone() };
@@ -374,7 +374,7 @@ pub fn judge(trace: &[EpochTrace], have: Resources) -> Option<Tuning> {
         limit,
         best: best.throughput,
         best_with_cache: best.cache,
-        what_if: problem.what_if().ok()?,
+        what_if: problem.what_if(best.throughput).ok()?,
     };
     let all = [tuning.predicted, tuning.measured, tuning.best].into_iter().chain(tuning.what_if).all(sane);
     all.then_some(tuning)
@@ -423,7 +423,7 @@ mod tests {
         assert!((choice.throughput - 140e6 / 170.0).abs() < 1.0, "{choice:?}");
         assert_eq!((choice.limit, choice.cache, choice.block), (Limit::Bandwidth, false, 10e6));
         assert!(choice.buffer >= 100e6 && choice.buffer <= 128e6);
-        let [core, memory, bandwidth] = problem().what_if().expect("feasible");
+        let [core, memory, bandwidth] = problem().what_if(choice.throughput).expect("feasible");
         assert!((core - 1.0).abs() < 1e-6 && (memory - 1.0).abs() < 1e-6 && (bandwidth - 2.0).abs() < 1e-6);
     }
 

@@ -355,10 +355,15 @@ impl Trainer {
         scaling.apply(tuples);
         self.scaling = Some(scaling);
         if self.params.eval_fraction > 0.0 && self.epoch == 0 {
-            let (density, limit) = (self.density, self.memory_limit / 2);
+            let (density, limit) = (self.density, self.held_out_limit());
             self.holdout.get_or_insert_with(|| Holdout::new(density, limit)).take_from(tuples)?;
         }
         Ok(())
+    }
+
+    /// Bytes that tuples held out may take: half of all, if any are.
+    fn held_out_limit(&self) -> usize {
+        if self.params.eval_fraction > 0.0 { self.memory_limit / 2 } else { 0 }
     }
 
     /// Sets the weights to start from, in the user's units, one row an output in the order of the
@@ -400,7 +405,7 @@ impl Trainer {
         if features <= features_before && outputs <= outputs_before && outputs_before > 0 {
             return Ok(());
         }
-        let limit = if self.params.eval_fraction > 0.0 { self.memory_limit / 2 } else { self.memory_limit };
+        let limit = self.memory_limit - self.held_out_limit();
         let features_then = features.max(features_before);
         let needed = self.weights.bytes_for(features_then, outputs.max(outputs_before));
         if needed > limit {
@@ -900,8 +905,7 @@ impl Trainer {
     pub fn bytes_beside(&self, features: usize, classes: usize) -> usize {
         let outputs = if self.loss == Loss::Softmax { classes.max(1) } else { 1 };
         let (features_now, outputs_now, _) = self.weights.layout();
-        let held_out = if self.params.eval_fraction > 0.0 { self.memory_limit / 2 } else { 0 };
-        self.weights.bytes_for(features.max(features_now), outputs.max(outputs_now)) + held_out
+        self.weights.bytes_for(features.max(features_now), outputs.max(outputs_now)) + self.held_out_limit()
     }
 
     /// Bytes of the weights, the copy to go back to, and what is made of them.
