@@ -8,10 +8,12 @@
 
 #![deny(missing_docs)]
 
+pub mod advice;
 pub mod blocks;
 pub mod cache;
 pub mod clustering;
 pub mod dense;
+pub mod disk;
 pub mod error;
 pub mod exchange;
 mod exp;

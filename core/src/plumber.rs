@@ -58,8 +58,14 @@ pub struct Record {
     pub pages_read: u64,
     /// Pages found in shared buffers.
     pub pages_hit: u64,
+    /// Pages that were asked for before they were needed.
+    #[serde(default)]
+    pub pages_prefetched: u64,
     /// Time of reading them, in nanoseconds (with track_io_timing).
     pub io_ns: u64,
+    /// Bytes of values that were stored out of line or compressed, as they are when plain.
+    #[serde(default)]
+    pub detoasted_bytes: u64,
 }
 
 const _: () = assert!(size_of::<Record>() <= 144, "a record is kept for every operator and epoch");
@@ -124,8 +130,10 @@ pub struct Problem {
     pub blocks: Vec<(f64, f64)>,
     /// Fewest blocks in a buffer, so that the order is random enough.
     pub blocks_per_buffer: f64,
-    /// Smallest buffer, in bytes.
-    pub least_buffer: f64,
+    /// Smallest and largest buffer, in bytes.
+    pub buffer: (f64, f64),
+    /// Whether decoded tuples are kept; `None`: where that pays.
+    pub cache: Option<bool>,
 }
 
 /// What holds the throughput down.
@@ -157,8 +165,10 @@ impl Limit {
 /// The best configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// Minibatches per second.
+    /// Minibatches per second, once a cache is filled.
     pub throughput: f64,
+    /// Minibatches per second while the table is read.
+    pub reading: f64,
     /// Cores given to scan, decode, shuffle, sgd.
     pub theta: [f64; 4],
     /// Bytes of a block: the smallest that does not cost throughput.
@@ -171,8 +181,28 @@ pub struct Choice {
     pub limit: Limit,
 }
 
-struct Program {
-    variables: ProblemVariables,
+/// Part of the throughput that a smaller block, which shuffles better, may cost: less than what a
+/// measured bandwidth is sure to.
+const SLACK: f64 = 0.03;
+
+/// One of the programs that are solved one after the other.
+struct Program<'a> {
+    problem: &'a Problem,
+    /// Throughputs and bytes in units near 1, or the solver's tolerances mean nothing.
+    top: f64,
+    memory_unit: f64,
+    /// Larger than any throughput: what a constraint that does not apply may be.
+    big: f64,
+    /// Whether a cache takes its bytes and relieves scan, decoding and disk; or takes its bytes only, as
+    /// while it is filled.
+    filled: bool,
+    cache: Option<bool>,
+    least_x: f64,
+    block: Option<usize>,
+}
+
+/// Its variables.
+struct Unknowns {
     x: Variable,
     theta: [Variable; 4],
     blocks: Vec<Variable>,
@@ -180,91 +210,123 @@ struct Program {
     cache: Variable,
 }
 
-fn program(problem: &Problem, unit: f64) -> Program {
-    let mut variables = variables!();
-    let theta = [(); 4].map(|()| variables.add(variable().min(0.0).max(problem.cores)));
-    Program {
-        x: variables.add(variable().min(0.0)),
-        blocks: problem.blocks.iter().map(|_| variables.add(variable().binary())).collect(),
-        buffer: variables.add(variable().min(problem.least_buffer / unit)),
-        cache: variables.add(variable().binary()),
-        theta,
-        variables,
+/// What it found.
+struct Found {
+    x: f64,
+    theta: [f64; 4],
+    block: usize,
+    buffer: f64,
+    cache: bool,
+}
+
+fn usable(x: f64) -> bool {
+    x.is_finite() && x > 0.0
+}
+
+impl<'a> Program<'a> {
+    fn new(problem: &'a Problem) -> Self {
+        let rates = || problem.rates.iter().copied().filter(|rate| usable(*rate));
+        let top = rates().fold(1.0, f64::max);
+        let bandwidth = problem.blocks.iter().map(|(_, bw)| *bw).filter(|bw| usable(*bw)).fold(0.0, f64::max);
+        let most = rates().fold(f64::INFINITY, f64::min).min(1e300) * problem.cores;
+        Self {
+            problem,
+            top,
+            memory_unit: problem.memory.max(1.0),
+            big: (most.max(bandwidth / problem.bytes_per_minibatch.max(1e-9)) / top).max(1.0) * 2.0,
+            filled: true,
+            cache: problem.cache,
+            least_x: 0.0,
+            block: None,
+        }
+    }
+
+    /// Maximises `goal`; an error if not even the smallest buffers fit into memory.
+    fn solve(&self, goal: impl Fn(&Unknowns) -> Expression) -> Result<Found> {
+        let Self { problem, top, memory_unit, big, .. } = *self;
+        let mut variables: ProblemVariables = variables!();
+        let (least, most) = problem.buffer;
+        let it = Unknowns {
+            x: variables.add(variable().min(0.0)),
+            theta: [(); 4].map(|()| variables.add(variable().min(0.0).max(problem.cores))),
+            blocks: problem.blocks.iter().map(|_| variables.add(variable().binary())).collect(),
+            buffer: variables.add(variable().min(least / memory_unit).max(most.max(least) / memory_unit)),
+            cache: variables.add(variable().binary()),
+        };
+        let goal = goal(&it);
+        let Unknowns { x, theta, blocks, buffer, cache } = &it;
+        let mut model = variables.maximise(goal).using(microlp);
+        let relief = if self.filled { big } else { 0.0 };
+        for (i, rate) in problem.rates.iter().enumerate().filter(|(_, rate)| usable(**rate)) {
+            // Scan and decode lie below the cache.
+            let free = if i < 2 { relief * *cache } else { Expression::from(0.0) };
+            model = model.with(constraint!(*x <= theta[i] * (rate / top) + free));
+        }
+        model = model.with(constraint!(theta[0] + theta[1] + theta[2] + theta[3] <= problem.cores));
+        model = model.with(constraint!(theta[0] + theta[1] <= 1.0));
+        model = model.with(constraint!(theta[2] + theta[3] <= 1.0));
+        model = model.with(constraint!(*x <= big));
+        model = model.with(constraint!(*x >= self.least_x / top));
+        let chosen: Expression = blocks.iter().copied().map(Expression::from).sum();
+        model = model.with(constraint!(chosen == 1.0));
+        let sum = |each: &dyn Fn(f64, f64) -> f64| -> Expression {
+            blocks.iter().zip(&problem.blocks).map(|(b, (bytes, bandwidth))| *b * each(*bytes, *bandwidth)).sum()
+        };
+        let per_second = |_, bw: f64| if usable(bw) { bw / problem.bytes_per_minibatch.max(1e-9) / top } else { big };
+        model = model.with(constraint!(*x <= sum(&per_second) + relief * *cache));
+        model = model.with(constraint!(*buffer >= sum(&|bytes, _| bytes * problem.blocks_per_buffer / memory_unit)));
+        let used = 2.0 * *buffer + (problem.cache_bytes / memory_unit) * *cache;
+        model = model.with(constraint!(used <= problem.memory / memory_unit));
+        if let Some(fixed) = self.cache {
+            model = model.with(constraint!(*cache == f64::from(u8::from(fixed))));
+        }
+        if let Some(block) = self.block {
+            model = model.with(constraint!(blocks[block] == 1.0));
+        }
+        let solution = model.solve().map_err(|_| Error::MemoryLimit {
+            what: "two buffers of enough blocks, and what is kept beside them".into(),
+            needed: (2.0 * least) as usize,
+            limit: problem.memory as usize,
+        })?;
+        Ok(Found {
+            x: solution.value(*x) * top,
+            theta: theta.map(|t| solution.value(t)),
+            block: blocks.iter().position(|b| solution.value(*b) > 0.5).unwrap_or(0),
+            buffer: solution.value(*buffer) * memory_unit,
+            cache: solution.value(*cache) > 0.5,
+        })
     }
 }
 
 impl Problem {
-    /// Solves it: throughput first, then the smallest block, then the largest buffer. An error if not even
-    /// the smallest buffers fit into memory.
+    /// The most minibatches per second once a cache is filled, the cores for it, and whether there is one.
+    fn most(&self) -> Result<(f64, [f64; 4], bool)> {
+        let program = Program::new(self);
+        let best = program.solve(|it| it.x.into())?;
+        // At the same throughput a cache leaves the other core idle, and the disk to others.
+        let program = Program { least_x: best.x * 0.999, ..program };
+        let kept = program.solve(|it| it.cache.into())?;
+        Ok((best.x, kept.theta, kept.cache))
+    }
+
+    /// Solves it: throughput first; then, for the epochs that read the table (also those that fill a cache),
+    /// the smallest block that does not hold them up, and the largest buffer. An error if not even the
+    /// smallest buffers fit into memory.
     pub fn solve(&self) -> Result<Choice> {
-        // In units near 1, or the solver's tolerances mean nothing.
-        let finite = |x: &f64| x.is_finite() && *x > 0.0;
-        let top = self.rates.iter().copied().filter(|r| finite(r)).fold(1.0, f64::max);
-        let memory_unit = self.memory.max(1.0);
-        let most_bandwidth = self.blocks.iter().map(|(_, bw)| *bw).filter(|bw| finite(bw)).fold(0.0, f64::max);
-        let most =
-            self.rates.iter().copied().filter(|r| finite(r)).fold(f64::INFINITY, f64::min).min(1e300) * self.cores;
-        // Larger than any throughput: what a constraint that does not apply may be.
-        let big = (most.max(most_bandwidth / self.bytes_per_minibatch.max(1e-9)) / top).max(1.0) * 2.0;
-        let solve = |goal: &dyn Fn(&Program) -> Expression, least_x: f64, block: Option<usize>| {
-            let p = program(self, memory_unit);
-            let goal = goal(&p);
-            let Program { variables, x, theta, blocks, buffer, cache } = p;
-            let mut model = variables.maximise(goal).using(microlp);
-            for (i, rate) in self.rates.iter().enumerate().filter(|(_, rate)| finite(rate)) {
-                // Scan and decode lie below the cache.
-                let free = if i < 2 { big * cache } else { Expression::from(0.0) };
-                model = model.with(constraint!(x <= theta[i] * (rate / top) + free));
-            }
-            model = model.with(constraint!(theta[0] + theta[1] + theta[2] + theta[3] <= self.cores));
-            model = model.with(constraint!(theta[0] + theta[1] <= 1.0));
-            model = model.with(constraint!(theta[2] + theta[3] <= 1.0));
-            model = model.with(constraint!(x <= big));
-            model = model.with(constraint!(x >= least_x / top));
-            let chosen: Expression = blocks.iter().copied().map(Expression::from).sum();
-            model = model.with(constraint!(chosen == 1.0));
-            let bandwidth: Expression = blocks
-                .iter()
-                .zip(&self.blocks)
-                .map(|(b, (_, bw))| *b * if finite(bw) { bw / self.bytes_per_minibatch.max(1e-9) / top } else { big })
-                .sum();
-            model = model.with(constraint!(x <= bandwidth + big * cache));
-            let need: Expression = blocks
-                .iter()
-                .zip(&self.blocks)
-                .map(|(b, (bytes, _))| *b * (bytes * self.blocks_per_buffer / memory_unit))
-                .sum();
-            model = model.with(constraint!(buffer >= need));
-            model = model.with(constraint!(
-                2.0 * buffer + (self.cache_bytes / memory_unit) * cache <= self.memory / memory_unit
-            ));
-            if let Some(block) = block {
-                model = model.with(constraint!(blocks[block] == 1.0));
-            }
-            let solution = model.solve().map_err(|_| Error::MemoryLimit {
-                what: "two buffers of enough blocks".into(),
-                needed: (2.0 * self.least_buffer) as usize,
-                limit: self.memory as usize,
-            })?;
-            let block = blocks.iter().position(|b| solution.value(*b) > 0.5).unwrap_or(0);
-            Ok((
-                solution.value(x) * top,
-                theta.map(|t| solution.value(t)),
-                block,
-                solution.value(buffer) * memory_unit,
-                solution.value(cache) > 0.5,
-            ))
+        let (throughput, theta, cache) = self.most()?;
+        let reading = Program { filled: false, cache: Some(cache), ..Program::new(self) };
+        let best = reading.solve(|it| it.x.into())?.x;
+        let reading = Program { least_x: best * (1.0 - SLACK), ..reading };
+        let smallest = |it: &Unknowns| -> Expression {
+            let sizes = it.blocks.iter().zip(&self.blocks);
+            sizes.map(|(b, (bytes, _))| *b * -(bytes / reading.memory_unit)).sum()
         };
-        let (best, ..) = solve(&|p| Expression::from(p.x), 0.0, None)?;
-        // A part in a thousand of throughput is worth a smaller block, which shuffles better.
-        let least = best * 0.999;
-        let sizes = |p: &Program| -> Expression {
-            p.blocks.iter().zip(&self.blocks).map(|(b, (bytes, _))| *b * -(bytes / memory_unit)).sum()
-        };
-        let (_, _, block, _, _) = solve(&sizes, least, None)?;
-        let (_, theta, block, buffer, cache) = solve(&|p| Expression::from(p.buffer), least, Some(block))?;
+        let block = reading.solve(smallest)?.block;
+        let buffer = Program { block: Some(block), ..reading }.solve(|it| it.buffer.into())?.buffer;
+        let reading = self.bounds(block, false).iter().map(|(_, x)| *x).fold(f64::INFINITY, f64::min);
         Ok(Choice {
-            throughput: best,
+            throughput: if cache { throughput } else { reading },
+            reading,
             theta,
             block: self.blocks[block].0,
             buffer,
@@ -299,7 +361,7 @@ impl Problem {
         let core = Problem { cores: self.cores + 1.0, ..self.clone() };
         let memory = Problem { memory: self.memory * 2.0, ..self.clone() };
         let bandwidth = Problem { blocks: twice(&self.blocks), ..self.clone() };
-        Ok([core.solve()?.throughput / now, memory.solve()?.throughput / now, bandwidth.solve()?.throughput / now])
+        Ok([core.most()?.0 / now, memory.most()?.0 / now, bandwidth.most()?.0 / now])
     }
 }
 
@@ -362,7 +424,8 @@ pub fn judge(trace: &[EpochTrace], have: Resources) -> Option<Tuning> {
         cache_bytes: read.records[1].bytes as f64,
         blocks: vec![(have.block.max(1.0), bandwidth)],
         blocks_per_buffer: 1.0,
-        least_buffer: have.buffer.min(have.memory / 2.0),
+        buffer: (have.buffer.min(have.memory / 2.0), have.memory),
+        cache: None,
     };
     let (limit, predicted) = problem.bounds(0, last.cached).into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let best = problem.solve().ok()?;
@@ -394,7 +457,8 @@ mod tests {
             cache_bytes: 1e9,
             blocks: vec![(8e3, 10e6), (64e3, 60e6), (1e6, 120e6), (10e6, 140e6)],
             blocks_per_buffer: 10.0,
-            least_buffer: 1e6,
+            buffer: (1e6, 1e9),
+            cache: None,
         }
     }
 
@@ -460,25 +524,31 @@ mod tests {
             let mut blocks: Vec<(f64, f64)> = bandwidths.iter().enumerate().map(|(i, bw)| (8e3 * 12f64.powi(i as i32), *bw)).collect();
             blocks.sort_by(|a, b| a.0.total_cmp(&b.0));
             let problem = Problem {
-                rates, bytes_per_minibatch: bytes, cores, memory, cache_bytes: cache, blocks, blocks_per_buffer: 10.0, least_buffer: 1e5,
+                rates, bytes_per_minibatch: bytes, cores, memory, cache_bytes: cache, blocks, blocks_per_buffer: 10.0,
+                buffer: (1e5, 1e9), cache: None,
             };
             // Brute force: every block size and cache decision in closed form.
-            let mut best = None::<f64>;
-            for (i, (block, _)) in problem.blocks.iter().enumerate() {
-                for y in [false, true] {
-                    let least = (10.0 * block).max(problem.least_buffer);
-                    if 2.0 * least + if y { cache } else { 0.0 } <= memory {
-                        let x = problem.bounds(i, y).iter().map(|b| b.1).fold(f64::INFINITY, f64::min);
-                        best = Some(best.map_or(x, |b| b.max(x)));
-                    }
-                }
-            }
+            let fits = |block: f64, y: bool| {
+                2.0 * (10.0 * block).max(problem.buffer.0) + if y { cache } else { 0.0 } <= memory
+            };
+            let rate = |i: usize, y: bool| problem.bounds(i, y).iter().map(|b| b.1).fold(f64::INFINITY, f64::min);
+            let all = || (0..problem.blocks.len()).flat_map(|i| [(i, false), (i, true)]);
+            let possible = || all().filter(|(i, y)| fits(problem.blocks[*i].0, *y));
+            let best = possible().map(|(i, y)| rate(i, y)).max_by(f64::total_cmp);
             match (best, problem.solve()) {
                 (None, found) => prop_assert!(found.is_err()),
                 (Some(best), Ok(found)) => {
-                    prop_assert!((found.throughput - best).abs() <= 1e-4 * best, "found {found:?}, best {best}");
+                    let (most, _, cached) = problem.most().expect("feasible");
+                    prop_assert!((most - best).abs() <= 1e-4 * best, "found {most}, best {best}");
+                    prop_assert!(found.throughput >= (1.0 - SLACK - 1e-4) * best, "found {found:?}, best {best}");
+                    prop_assert_eq!(cached, found.cache);
                     let used = 2.0 * found.buffer + if found.cache { cache } else { 0.0 };
                     prop_assert!(used <= memory * (1.0 + 1e-6), "{used} of {memory}");
+                    // No smaller block reads as fast.
+                    let reads = || possible().filter(|(_, y)| *y == cached).map(|(i, _)| (problem.blocks[i].0, rate(i, false)));
+                    let fastest = reads().map(|(_, x)| x).fold(0.0, f64::max);
+                    let smallest = reads().filter(|(_, x)| *x >= fastest * (1.0 - SLACK + 1e-4)).map(|(b, _)| b).fold(f64::INFINITY, f64::min);
+                    prop_assert!(found.block <= smallest * (1.0 + 1e-9), "{found:?}, {smallest} would do");
                 }
                 (Some(best), Err(e)) => prop_assert!(false, "{e}, but {best} is possible"),
             }
