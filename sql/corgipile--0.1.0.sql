@@ -93,7 +93,54 @@ SELECT pg_catalog.pg_extension_config_dump('corgipile.model_id_seq', '');
 -- Whoever installed the extension dumps the database, models included.
 GRANT SELECT ON corgipile.models_store, corgipile.model_id_seq TO @extowner@;
 
+-- ---------------------------------------------------------------- disks
+-- What corgipile.probe_disk has measured: of this machine, so not dumped.
+CREATE TABLE corgipile.disks (
+    tablespace text COLLATE "C" NOT NULL,
+    block_size bigint NOT NULL,
+    parallelism integer NOT NULL,
+    bytes_per_second double precision NOT NULL,
+    measured_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tablespace, block_size, parallelism)
+);
+COMMENT ON TABLE corgipile.disks IS 'how fast the disks of tablespaces are, by size of block and number of readers';
+GRANT SELECT ON corgipile.disks TO PUBLIC;
+
+CREATE FUNCTION corgipile.probe_disk_rows(
+    tablespace text, seconds double precision,
+    OUT tablespace text, OUT block_size bigint, OUT parallelism integer, OUT bytes_per_second double precision)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'probe_disk_rows_wrapper' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+CREATE FUNCTION corgipile.probe_disk(tablespace text DEFAULT NULL, seconds double precision DEFAULT 3)
+    RETURNS SETOF corgipile.disks
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+        WITH measured AS MATERIALIZED (SELECT * FROM corgipile.probe_disk_rows($1, $2))
+        INSERT INTO corgipile.disks AS d (tablespace, block_size, parallelism, bytes_per_second)
+        SELECT m.tablespace, m.block_size, m.parallelism, m.bytes_per_second FROM measured m
+        ON CONFLICT (tablespace, block_size, parallelism)
+            DO UPDATE SET bytes_per_second = excluded.bytes_per_second, measured_at = pg_catalog.now()
+        RETURNING d.*
+    $$;
+COMMENT ON FUNCTION corgipile.probe_disk IS
+    'measures the disk of a tablespace (NULL: the database''s own) by reading its largest table, and keeps the result';
+-- It keeps a disk busy, and what it finds is everybody's.
+REVOKE EXECUTE ON FUNCTION corgipile.probe_disk_rows, corgipile.probe_disk FROM PUBLIC;
+
 -- ---------------------------------------------------------------- functions for users
+CREATE FUNCTION corgipile.advise(
+    source regclass,
+    target text DEFAULT NULL,
+    features text[] DEFAULT NULL,
+    options jsonb DEFAULT NULL,
+    weight text DEFAULT NULL,
+    OUT section text, OUT item text, OUT value double precision, OUT unit text, OUT note text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'advise_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION corgipile.advise IS
+    'what train_sgd would do with a table and how fast, from a look at 1 % of it or for 0.2 seconds';
+
 CREATE FUNCTION @extschema@.train_sgd(
     source regclass,
     target text DEFAULT NULL,
@@ -268,6 +315,8 @@ SELECT m.model_id,
        (o.operator ->> 'blocked_ms')::double precision AS blocked_ms,
        (o.operator ->> 'pages_read')::bigint AS pages_read,
        (o.operator ->> 'pages_hit')::bigint AS pages_hit,
+       (o.operator ->> 'pages_prefetched')::bigint AS pages_prefetched,
+       (o.operator ->> 'detoasted_bytes')::bigint AS detoasted_bytes,
        (o.operator ->> 'io_ms')::double precision AS io_ms
 FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'epochs' AS epochs) t
@@ -286,7 +335,14 @@ SELECT m.model_id,
        (t.tuning ->> 'best_with_cache')::boolean AS best_with_cache,
        (t.tuning ->> 'with_one_core_more')::double precision AS with_one_core_more,
        (t.tuning ->> 'with_twice_the_memory')::double precision AS with_twice_the_memory,
-       (t.tuning ->> 'with_twice_the_bandwidth')::double precision AS with_twice_the_bandwidth
+       (t.tuning ->> 'with_twice_the_bandwidth')::double precision AS with_twice_the_bandwidth,
+       (t.tuning #>> '{plan,block_size}')::bigint AS planned_block_size,
+       (t.tuning #>> '{plan,buffer_size}')::bigint AS planned_buffer_size,
+       (t.tuning #>> '{plan,cache}')::boolean AS planned_cache,
+       t.tuning #>> '{plan,reason}' AS planned_for,
+       (t.tuning #>> '{plan,on_disk}')::boolean AS on_disk,
+       (t.tuning #>> '{plan,decoded_bytes}')::double precision AS estimated_bytes,
+       (t.tuning #>> '{plan,size_error}')::double precision AS size_error
 FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'tuning' AS tuning) t
 WHERE corgipile.may_use(m.owner) AND pg_catalog.jsonb_typeof(t.tuning) OPERATOR(pg_catalog.=) 'object';

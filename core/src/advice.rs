@@ -74,26 +74,17 @@ pub struct Plan {
     pub disk: bool,
     /// How many times the throughput with one core more, twice the memory, twice the bandwidth.
     pub what_if: [f64; 3],
-    /// Rates of scan, decode, shuffle, sgd in minibatches per second and core, and cores given to each.
+    /// Rates of scan, decode, shuffle, sgd in minibatches per second and core (0: it took no time), and cores
+    /// given to each.
     pub rates: [f64; 4],
     /// See `rates`.
     pub theta: [f64; 4],
 }
 
-/// Sizes of blocks to choose from, in bytes.
-fn candidates(given: &Given, buffer: usize) -> Vec<usize> {
-    if let Some(block) = given.block {
-        return vec![block];
-    }
-    let most = (buffer / blocks::BLOCKS_PER_BUFFER).min(given.most_block).max(given.page) / given.page * given.page;
-    let mut sizes = vec![most];
-    let mut size = LEAST_BLOCK / given.page * given.page;
-    while size > 0 && size < most {
-        sizes.push(size);
-        size *= 2;
-    }
-    sizes.sort_unstable();
-    sizes
+/// The largest power of two of pages that is at most `bytes`; at least a page.
+fn whole_pages(bytes: f64, page: usize) -> usize {
+    let pages = ((bytes / page as f64) as usize).max(1);
+    page << pages.ilog2()
 }
 
 impl Survey {
@@ -107,43 +98,80 @@ impl Survey {
         self.pages as f64 / self.seen.max(1) as f64
     }
 
-    /// The program for a table of this kind.
-    fn problem(&self, given: &Given) -> Problem {
+    /// Bytes of all decoded tuples.
+    fn decoded_bytes(&self) -> f64 {
+        self.trace.records[1].bytes as f64 * self.scale()
+    }
+
+    /// Bytes of the table's own pages.
+    fn own_bytes(&self, given: &Given) -> f64 {
+        self.pages as f64 * given.page as f64
+    }
+
+    /// Sizes of blocks to choose from, in bytes of the table's own pages.
+    fn blocks(&self, given: &Given, buffer: usize) -> Vec<usize> {
+        if let Some(block) = given.block {
+            return vec![block];
+        }
+        let own = self.own_bytes(given).max(1.0);
+        // Values out of line belong to a block as well: on the disk, and decoded in the buffer.
+        let (on_disk, decoded) = (self.table_bytes as f64 / own, (self.decoded_bytes() / own).max(1.0));
+        let most = whole_pages((buffer / blocks::BLOCKS_PER_BUFFER) as f64 / decoded, given.page);
+        let most = most.min(whole_pages(given.most_block as f64 / on_disk.max(1.0), given.page));
+        let mut size = whole_pages(LEAST_BLOCK as f64 / on_disk.max(1.0), given.page).min(most);
+        let mut sizes = vec![size];
+        while size < most {
+            size *= 2;
+            sizes.push(size);
+        }
+        sizes
+    }
+
+    /// The program for a table of this kind, over these blocks and buffers of these sizes.
+    fn problem(&self, given: &Given, sizes: &[usize], buffer: (usize, usize)) -> Problem {
         let found: [Rate; 4] = rates(&self.trace);
-        let want = blocks::auto_buffer_bytes(self.table_bytes as usize, given.most_buffer);
-        let buffer = given.buffer.unwrap_or(want);
-        let least = given.buffer.unwrap_or(blocks::MIN_BUFFER_BYTES.min(want));
-        let bandwidth = |block: usize| self.disk.as_ref().map_or(f64::INFINITY, |disk| disk.bandwidth(block as f64));
-        let sizes = candidates(given, buffer);
+        let own = self.own_bytes(given).max(1.0);
+        let (on_disk, decoded) = (self.table_bytes as f64 / own, (self.decoded_bytes() / own).max(1.0));
+        let block = |size: usize| {
+            let bandwidth = self.disk.as_ref().map_or(f64::INFINITY, |disk| disk.bandwidth(size as f64 * on_disk));
+            // As it will be in the buffer.
+            (size as f64 * decoded, bandwidth)
+        };
         Problem {
             rates: found.map(|rate| rate.rate),
-            bytes_per_minibatch: found[0].bytes,
+            bytes_per_minibatch: self.table_bytes as f64 / (self.minibatches() * self.scale()).max(1.0),
             cores: given.cores,
             // As if of two buffers, which is what the program knows.
-            memory: given.memory as f64 + (2.0 - given.buffers as f64) * least as f64,
-            cache_bytes: self.trace.records[1].bytes as f64 * self.scale(),
-            // A block that fills a buffer by itself may be asked for.
-            blocks_per_buffer: if given.block.is_some() { 1.0 } else { blocks::BLOCKS_PER_BUFFER as f64 },
-            blocks: sizes.iter().map(|size| (*size as f64, bandwidth(*size))).collect(),
-            buffer: (least as f64, buffer as f64),
+            memory: given.memory as f64 + (2.0 - given.buffers as f64) * buffer.0 as f64,
+            cache_bytes: self.decoded_bytes(),
+            // A block may be larger, or a buffer smaller, where that was asked for.
+            blocks_per_buffer: if given.block.is_some() || given.buffer.is_some() {
+                0.0
+            } else {
+                // A single page may be too much already.
+                let least = sizes.first().map_or(0.0, |size| block(*size).0).max(1.0);
+                (blocks::BLOCKS_PER_BUFFER as f64).min(buffer.0 as f64 / least)
+            },
+            blocks: sizes.iter().map(|size| block(*size)).collect(),
+            buffer: (buffer.0 as f64, buffer.1 as f64),
             cache: given.cache,
         }
     }
 
     /// The best plan; an error if what was asked for does not fit into memory.
     pub fn plan(&self, given: &Given) -> Result<Plan> {
-        let problem = self.problem(given);
+        let want = blocks::auto_buffer_bytes(self.table_bytes as usize, given.most_buffer);
+        let most = given.buffer.unwrap_or(want);
+        let least = given.buffer.unwrap_or(blocks::MIN_BUFFER_BYTES.min(want));
+        let sizes = self.blocks(given, most);
+        let problem = self.problem(given, &sizes, (least, most));
         let Choice { throughput, reading, theta, block, buffer, cache, limit } = problem.solve()?;
+        let chosen = problem.blocks.iter().position(|(bytes, _)| *bytes == block).unwrap_or(0);
         // In whole megabytes, so that a slightly different estimate does not mean another order of tuples.
-        let whole = 1 << 20;
-        let buffer = if given.buffer.is_some() || buffer < 2.0 * whole as f64 {
-            buffer as u64
-        } else {
-            buffer as u64 / whole * whole
-        };
+        let whole = |bytes: u64| if bytes < 2 << 20 { bytes } else { bytes >> 20 << 20 };
         Ok(Plan {
-            block: block as u64,
-            buffer,
+            block: sizes[chosen] as u64,
+            buffer: given.buffer.map_or_else(|| whole(buffer as u64), |bytes| bytes as u64),
             cache,
             rows: self.trace.records[1].completions as f64 * self.scale(),
             decoded_bytes: problem.cache_bytes,
@@ -153,7 +181,7 @@ impl Survey {
             limit,
             disk: self.disk.is_some(),
             what_if: problem.what_if(throughput)?,
-            rates: problem.rates,
+            rates: problem.rates.map(|rate| if rate.is_finite() { rate } else { 0.0 }),
             theta,
         })
     }
@@ -225,11 +253,24 @@ mod tests {
         let survey = survey(Curve::new(&points));
         let plan = survey.plan(&given()).expect("feasible");
         // The largest of which 64 fill a buffer.
-        assert_eq!((plan.block, plan.limit), ((521 << 20) / 10 / 64 / 8192 * 8192, Limit::Bandwidth), "{plan:?}");
+        assert_eq!((plan.block, plan.limit), (512 << 10, Limit::Bandwidth), "{plan:?}");
         assert!(plan.what_if[2] > 1.9 && plan.disk);
         // A disk without ways does not need them.
         let flat = Curve::new(&[(8192.0, 300e6), (8e6, 300e6)]);
         assert_eq!(Survey { disk: flat, ..survey }.plan(&given()).expect("feasible").block, 128 << 10);
+    }
+
+    #[test]
+    fn values_out_of_line_belong_to_their_block() {
+        // 20,000 tuples of 2,000 features: 1 MB in pages, 164 MB out of line.
+        let record = |bytes, cpu_ns| Record { completions: 650, bytes, cpu_ns, ..Record::default() };
+        let records =
+            [record(5_300_000, 200_000), record(5_200_000, 1_500_000), record(0, 100_000), record(0, 200_000)];
+        let trace = EpochTrace { epoch: 1, cached: false, wall_ns: 3_000_000, records };
+        let survey = Survey { pages: 154, seen: 5, trace, table_bytes: 165 << 20, disk: None };
+        let plan = survey.plan(&given()).expect("feasible");
+        // A page holds 130 tuples, 1 MB: a buffer holds 16 of them.
+        assert_eq!((plan.block, plan.buffer, plan.cache), (8192, 16 << 20, true), "{plan:?}");
     }
 
     #[test]

@@ -213,6 +213,9 @@ pub struct Params {
     pub buffer_size: Option<usize>,
     /// A message for each epoch.
     pub verbose: bool,
+    /// Look and plan only: what corgipile.advise asks for, not an option of users.
+    #[serde(skip)]
+    pub advise: bool,
 }
 
 impl Default for Params {
@@ -245,6 +248,7 @@ impl Default for Params {
             block_size: None,
             buffer_size: None,
             verbose: false,
+            advise: false,
         }
     }
 }
@@ -350,6 +354,10 @@ impl Params {
             });
         };
         for (key, value) in map {
+            if key == "advise" {
+                params.advise = boolean("advise", value)?;
+                continue;
+            }
             let Some(name) = OPTIONS.iter().find(|name| *name == key) else {
                 return Err(Error::UnknownOption { name: key.clone(), valid: OPTIONS.join(", ") });
             };

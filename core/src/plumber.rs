@@ -6,6 +6,7 @@
 //! per second and core, R_i = (C_i / V_i) / CPU seconds. A linear program with the rates, the cores, the
 //! disk's bandwidth by block size and the memory gives the best throughput and what limits it.
 
+use crate::advice::Plan;
 use crate::{Error, Result};
 use good_lp::{
     Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable, variables,
@@ -380,6 +381,9 @@ pub struct Tuning {
     pub best_with_cache: bool,
     /// How many times `best` with one core more, twice the memory, twice the bandwidth.
     pub what_if: [f64; 3],
+    /// What was planned before, where the table was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
 }
 
 /// Resources that a training had.
@@ -395,8 +399,9 @@ pub struct Resources {
     pub block: f64,
 }
 
-/// Judges a training by its trace; `None` if there is nothing to judge by.
-pub fn judge(trace: &[EpochTrace], have: Resources) -> Option<Tuning> {
+/// Judges a training by its trace; `None` if there is nothing to judge by. Where there was a plan, what it
+/// expected is the prediction.
+pub fn judge(trace: &[EpochTrace], have: Resources, plan: Option<Plan>) -> Option<Tuning> {
     let last = trace.last()?;
     // The last epoch is predicted from one before it that read the table, if there is one.
     let reads = |epoch: &&EpochTrace| !epoch.cached && epoch.records[3].completions > 0;
@@ -431,8 +436,10 @@ pub fn judge(trace: &[EpochTrace], have: Resources) -> Option<Tuning> {
     let best = problem.solve().ok()?;
     let measured = last.records[3].completions as f64 / (last.wall_ns.max(1) as f64 * 1e-9);
     let sane = |x: f64| x.is_finite();
+    let plan = plan.filter(Plan::is_finite);
     let tuning = Tuning {
-        predicted,
+        predicted: plan.map_or(predicted, |plan| if last.cached { plan.throughput } else { plan.reading }),
+        plan,
         measured,
         limit,
         best: best.throughput,

@@ -1,5 +1,6 @@
 //! What SQL calls, by task. Argument parsing only; the work is done below.
 
+mod advise;
 mod aggregate;
 mod arguments;
 mod models;

@@ -109,6 +109,18 @@ unsafe fn trace_json(call: Call) -> pg_sys::Datum {
             "with_one_core_more": tuning.what_if[0],
             "with_twice_the_memory": tuning.what_if[1],
             "with_twice_the_bandwidth": tuning.what_if[2],
+            "plan": tuning.plan.map(|plan| json!({
+                "block_size": plan.block,
+                "buffer_size": plan.buffer,
+                "cache": plan.cache,
+                "reason": plan.limit.words(),
+                "on_disk": plan.disk,
+                "reading": plan.reading,
+                "throughput": plan.throughput,
+                "decoded_bytes": plan.decoded_bytes,
+                // How far the estimate was off, where the exact size is known.
+                "size_error": (header.cache_bytes > 0).then(|| plan.decoded_bytes / header.cache_bytes as f64 - 1.0),
+            })),
         })
     });
     let program = json!({
@@ -148,6 +160,8 @@ fn epoch_json(trace: &EpochTrace) -> Value {
                 "blocked_ms": ms(record.blocked_ns),
                 "pages_read": record.pages_read,
                 "pages_hit": record.pages_hit,
+                "pages_prefetched": record.pages_prefetched,
+                "detoasted_bytes": record.detoasted_bytes,
                 "io_ms": ms(record.io_ns),
             })
         })

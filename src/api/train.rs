@@ -15,12 +15,46 @@ use serde_json::{Map, Value, json};
 use std::ffi::CString;
 
 /// A relation to train on: open to look at, locked until the end of the transaction.
-struct Source {
+pub struct Source {
     oid: pg_sys::Oid,
-    name: String,
+    /// The name to write in a query.
+    pub name: String,
+}
+
+/// The columns of a training.
+pub struct Columns {
+    target: String,
+    features: Vec<String>,
+    weight: Option<String>,
+}
+
+impl Columns {
+    /// Arguments of the aggregate, with the options as `options`.
+    pub fn arguments(&self, options: &str) -> String {
+        let quote = |name: &String| pgrx::spi::quote_identifier(name);
+        let columns: Vec<String> = std::iter::once(&self.target).chain(&self.features).map(quote).collect();
+        let weight = self.weight.as_ref().map(|weight| format!(", {}", quote(weight))).unwrap_or_default();
+        format!("{}, {options}{weight}", columns.join(", "))
+    }
 }
 
 impl Source {
+    /// A relation and its columns to train on, checked.
+    pub fn with_columns(
+        oid: pg_sys::Oid,
+        target: Option<String>,
+        features: Option<Vec<Option<String>>>,
+        weight: Option<String>,
+    ) -> (Self, Columns) {
+        let source = Self::open(oid);
+        let target = source.target(target);
+        let features = source.features(features);
+        if let Some(weight) = &weight {
+            source.check_weight(weight);
+        }
+        (source, Columns { target, features, weight })
+    }
+
     /// Locks the relation and checks that rows can be read from it.
     fn open(oid: pg_sys::Oid) -> Self {
         // SAFETY: relation_open raises an error for an oid that is gone.
@@ -249,22 +283,8 @@ fn train_sgd(
     if let Some(name) = &model_name {
         check_new_name(name);
     }
-    let source = Source::open(source);
-    let target = source.target(target);
-    let features = source.features(features);
-    if let Some(weight) = &weight {
-        source.check_weight(weight);
-    }
-
-    let quote = |name: &String| pgrx::spi::quote_identifier(name);
-    let columns: Vec<String> = features.iter().map(quote).collect();
-    let weight_column = weight.as_ref().map(|weight| format!(", {}", quote(weight))).unwrap_or_default();
-    let query = format!(
-        "SELECT corgipile.model_send(corgipile.sgd({}, {}, $1{weight_column})) FROM {}",
-        quote(&target),
-        columns.join(", "),
-        source.name
-    );
+    let (source, columns) = Source::with_columns(source, target, features, weight);
+    let query = format!("SELECT corgipile.model_send(corgipile.sgd({})) FROM {}", columns.arguments("$1"), source.name);
     let bytes = match Spi::get_one_with_args::<Vec<u8>>(&query, &[JsonB(options).into()]) {
         Ok(Some(bytes)) => bytes,
         Ok(None) | Err(pgrx::spi::Error::InvalidPosition) => error::fail(
@@ -276,6 +296,7 @@ fn train_sgd(
     };
     let mut model = Model::decode(&bytes).unwrap_or_else(|e| error::raise(e));
     drop(bytes);
+    let Columns { target, features, weight } = columns;
     model.header.target = target;
     model.header.features = features;
     model.header.weight = weight;
@@ -328,8 +349,21 @@ fn tell(id: i64, name: Option<&str>, model: &Model) {
         n => format!("; {n} features have one value only"),
     };
     let reason = header.shuffle_reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let plan = header.tuning.as_ref().and_then(|tuning| Some((tuning, tuning.plan?)));
+    let plan = plan.map(|(tuning, plan)| {
+        format!(
+            " Blocks of {}, buffers of {}, {}: {:.2} million minibatches/s expected, {:.2} measured, held down by {}.",
+            pretty_bytes(plan.block as usize),
+            pretty_bytes(plan.buffer as usize),
+            if header.cache_bytes > 0 { "decoded tuples kept" } else { "nothing kept" },
+            tuning.predicted / 1e6,
+            tuning.measured / 1e6,
+            plan.limit.words(),
+        )
+    });
+    let plan = plan.unwrap_or_default();
     let detail = format!(
-        "Shuffle {}{reason}: {blocks}; learning rate {:.2e}{constant}; peak memory {}; {:.0} ms.{visible}",
+        "Shuffle {}{reason}: {blocks}; learning rate {:.2e}{constant}; peak memory {}; {:.0} ms.{plan}{visible}",
         header.params.shuffle.name(),
         header.params.learning_rate.unwrap_or(f64::NAN),
         pretty_bytes(header.peak_memory as usize),

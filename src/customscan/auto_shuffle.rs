@@ -15,11 +15,14 @@ use pgrx::{check_for_interrupts, pg_sys};
 const PAGE_TUPLES: usize = 16 << 20;
 
 /// The instrumentation of a chain of nodes, to be put back: what is read here is not part of an epoch.
-struct Instruments(Vec<(*mut pg_sys::Instrumentation, pg_sys::Instrumentation)>);
+pub struct Instruments(Vec<(*mut pg_sys::Instrumentation, pg_sys::Instrumentation)>);
 
 impl Instruments {
     /// Of `ps` and the nodes below it, down the left.
-    unsafe fn save(ps: *mut pg_sys::PlanState, below: *mut pg_sys::PlanState) -> Self {
+    ///
+    /// # Safety
+    /// Both are plan states of a begun plan.
+    pub unsafe fn save(ps: *mut pg_sys::PlanState, below: *mut pg_sys::PlanState) -> Self {
         // SAFETY: valid plan states; instrumentation is a plain struct or null.
         unsafe {
             let mut all = Vec::new();
@@ -41,7 +44,11 @@ impl Instruments {
         }
     }
 
-    unsafe fn restore(self) {
+    /// Puts it back.
+    ///
+    /// # Safety
+    /// The plan has not ended.
+    pub unsafe fn restore(self) {
         for (instrument, saved) in self.0 {
             // SAFETY: the node's own, as saved.
             unsafe { *instrument = saved };

@@ -96,6 +96,26 @@ impl BlockShuffle {
         self.layout
     }
 
+    /// Bytes of the table, with its values out of line.
+    ///
+    /// # Safety
+    /// `node` is a begun node.
+    pub unsafe fn table_bytes(node: *mut Node<Self>) -> u64 {
+        // SAFETY: by contract; the relation is open, and so locked that its toast table stays.
+        unsafe {
+            let relation = (*node).css.ss.ss_currentRelation;
+            let mut pages = u64::from((*node).state.layout.pages);
+            let toast = (*(*relation).rd_rel).reltoastrelid;
+            if toast != pg_sys::InvalidOid {
+                let toast = pg_sys::relation_open(toast, pg_sys::AccessShareLock as i32);
+                let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
+                pages += u64::from(pg_sys::RelationGetNumberOfBlocksInFork(toast, fork));
+                pg_sys::relation_close(toast, pg_sys::AccessShareLock as i32);
+            }
+            pages * u64::from(pg_sys::BLCKSZ)
+        }
+    }
+
     /// Blocks read so far, over all epochs.
     pub fn blocks_done(&self) -> u64 {
         self.scan.as_ref().map_or(0, |scan| scan.blocks_done())
@@ -278,6 +298,10 @@ impl CustomNode for BlockShuffle {
         if out.is_analyze() {
             out.integer("Blocks Read", state.blocks_done() as i64);
             out.integer("Pages Read", state.scan.as_ref().map_or(0, |scan| scan.pages_read()) as i64);
+            let prefetched = state.scan.as_ref().map_or(0, |scan| scan.pages_prefetched());
+            if prefetched > 0 {
+                out.integer("Pages Prefetched", prefetched as i64);
+            }
         }
     }
 }

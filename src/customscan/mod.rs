@@ -8,8 +8,10 @@
 
 pub mod auto_shuffle;
 pub mod block_shuffle;
+pub mod disk;
 pub mod read_thread;
 pub mod sgd;
+mod survey;
 pub mod tuple_shuffle;
 pub mod warm_start;
 

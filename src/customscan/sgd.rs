@@ -1,16 +1,18 @@
 //! SGD: trains by pulling buffers from TupleShuffle, one ReScan an epoch, and returns one row that
 //! holds the model.
 
-use super::auto_shuffle;
+use super::block_shuffle::BlockShuffle;
 use super::read_thread::{Batch, Compute, ComputeTime, EpochDone, PassDone, ReadThread};
 use super::tuple_shuffle::{Filled, TupleShuffle};
 use super::warm_start::WarmStart;
+use super::{auto_shuffle, survey};
 use crate::error;
 use crate::guc::{self, Settings};
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
 use crate::pg::progress::{Phase, Progress};
 use crate::pg::{list, memory, types};
+use corgipile_core::advice::{Given, Plan, Survey};
 use corgipile_core::blocks::{self, BlockLayout};
 use corgipile_core::cache::{Cache, Pass};
 use corgipile_core::clustering::Verdict;
@@ -25,7 +27,38 @@ use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::weights::Rows;
 use corgipile_core::{Error, Result};
 use pgrx::{FromDatum, JsonB, PgLogLevel, PgSqlErrorCode, check_for_interrupts, ereport, pg_sys};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
+
+/// A look before a training takes no longer, and for advice.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_FOR_ADVICE: Duration = Duration::from_millis(200);
+/// Tables smaller than this fit into one buffer, and need no look.
+const LEAST_SURVEYED: u64 = blocks::MIN_BUFFER_BYTES as u64;
+
+/// What a look at the table showed and what would be done: for corgipile.advise.
+pub struct Advice {
+    /// The look.
+    pub survey: Survey,
+    /// The plan.
+    pub plan: Plan,
+    /// Parameters with what was chosen.
+    pub params: Params,
+    /// Why the order of visits was chosen.
+    pub reason: Option<String>,
+    /// Memory that there is, in bytes.
+    pub memory: usize,
+}
+
+thread_local! {
+    /// Handed from the node to the function that ran the query.
+    static ADVICE: RefCell<Option<Advice>> = const { RefCell::new(None) };
+}
+
+/// Takes what the last query with the option `advise` has found.
+pub fn take_advice() -> Option<Advice> {
+    ADVICE.take()
+}
 
 /// A wait on the read thread never lasts longer without a look at the interrupts.
 const TICK: Duration = Duration::from_millis(10);
@@ -55,6 +88,8 @@ struct Outcome {
     loss_name: Option<&'static str>,
     /// The choice of the order of visits, where it was left open.
     verdict: Option<Verdict>,
+    /// Sizes and cache by a look at the table, and what is expected of them.
+    plan: Option<Plan>,
     wait_ns: u64,
     restarts: u32,
     rows: u64,
@@ -98,35 +133,55 @@ struct Sizes {
 pub static SCAN_METHODS: Methods<pg_sys::CustomScanMethods> = Methods(scan_methods::<Sgd>());
 static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(exec_methods::<Sgd>(exec));
 
-/// Block and buffer sizes under the memory limit; explicit ones are kept or refused, never changed.
-fn choose_sizes(settings: &Settings, params: &Params, table: Option<BlockLayout>) -> Result<Sizes> {
-    let page = pg_sys::BLCKSZ as usize;
-    let buffers = settings.buffers();
+/// Memory for buffers and a cache, the most for one buffer, and for a sort, in bytes.
+fn shares(settings: &Settings, params: &Params) -> (usize, usize, usize) {
     let most = settings.memory_limit / 100 * BUFFER_PERCENT;
     // A sort takes half; what a window carries from buffer to buffer takes less than one more buffer.
     let (most, sort) = if params.shuffle.sorts() { (most / 2, most / 2) } else { (most, 0) };
-    let cap = most / (buffers + usize::from(params.shuffle.parts() > 1));
+    (most, most / (settings.buffers() + usize::from(params.shuffle.parts() > 1)), sort)
+}
+
+/// Block and buffer sizes under the memory limit: explicit ones are kept or refused, never changed; others
+/// are as planned, or by the size of the table.
+fn choose_sizes(
+    settings: &Settings,
+    params: &Params,
+    table: Option<BlockLayout>,
+    plan: Option<&Plan>,
+) -> Result<Sizes> {
+    let page = pg_sys::BLCKSZ as usize;
+    let buffers = settings.buffers();
+    let (_, cap, sort) = shares(settings, params);
     let table_bytes = table.map_or(usize::MAX, |layout| layout.pages as usize * page);
-    let buffer_bytes = match params.buffer_size.or(settings.buffer_size) {
-        Some(bytes) if bytes > cap => {
+    let buffer_bytes = match (params.buffer_size.or(settings.buffer_size), plan) {
+        (Some(bytes), _) if bytes > cap => {
             let what = format!("{buffers} buffers of {}", pretty_bytes(bytes));
             return Err(Error::MemoryLimit { what, needed: bytes * buffers, limit: cap * buffers });
         }
-        Some(bytes) => bytes,
-        None => blocks::auto_buffer_bytes(table_bytes, cap),
+        (Some(bytes), _) => bytes,
+        (None, Some(plan)) => (plan.buffer as usize).min(cap),
+        (None, None) => blocks::auto_buffer_bytes(table_bytes, cap),
     };
-    let pages_per_block = match params.block_size {
-        Some(bytes) if bytes > buffer_bytes => {
+    let pages_per_block = match (params.block_size, plan) {
+        (Some(bytes), _) if bytes > buffer_bytes => {
             let what = format!("a block of {} in a buffer of {}", pretty_bytes(bytes), pretty_bytes(buffer_bytes));
             return Err(Error::MemoryLimit { what, needed: bytes, limit: buffer_bytes });
         }
-        Some(bytes) => (bytes / page).max(1) as u32,
-        None => {
+        (Some(bytes), _) => (bytes / page).max(1) as u32,
+        (None, Some(plan)) => (plan.block as usize / page).max(1) as u32,
+        (None, None) => {
             let most = (settings.block_size / page).max(1) as u32;
             blocks::auto_pages_per_block(table_bytes, buffer_bytes, page).min(most)
         }
     };
     Ok(Sizes { buffer_bytes, pages_per_block, sort_kilobytes: (sort / 1024).min(i32::MAX as usize) as i32 })
+}
+
+/// Whether decoded tuples can be kept: where there are later epochs to read them, or that was asked for.
+fn may_cache(params: &Params) -> bool {
+    params.shuffle.caches()
+        && params.cache != Some(false)
+        && (params.max_epochs > 1 || params.final_loss || params.cache == Some(true))
 }
 
 /// Asks again and again, looking for interrupts; `None` once the read thread is gone.
@@ -244,14 +299,10 @@ impl Sgd {
             let Some(params) = &state.params else { return };
             let blocks = TupleShuffle::block_shuffle(state.shuffle);
             let table = blocks.map(|blocks| (*blocks).state.layout());
-            let sizes = choose_sizes(&state.settings, params, table).unwrap_or_else(|e| error::raise(e));
+            let sizes = choose_sizes(&state.settings, params, table, state.outcome.plan.as_ref())
+                .unwrap_or_else(|e| error::raise(e));
             if let Some(blocks) = blocks {
-                super::block_shuffle::BlockShuffle::configure(
-                    blocks,
-                    sizes.pages_per_block,
-                    params.shuffle.blocks(),
-                    params.seed,
-                );
+                BlockShuffle::configure(blocks, sizes.pages_per_block, params.shuffle.blocks(), params.seed);
             }
             let every_epoch = params.shuffle == Shuffle::Epoch;
             (*state.shuffle).state.sort_by_random_keys(sizes.sort_kilobytes, every_epoch, params.seed);
@@ -291,6 +342,11 @@ impl Sgd {
                 Self::prepare(node, true);
             }
             let params = (*node).state.params.clone().unwrap_or_default();
+            (*node).state.outcome.plan = Self::look(node, &params, &mut coder);
+            if params.advise {
+                return None;
+            }
+            Self::prepare(node, true);
             loop {
                 let density = TupleShuffle::start(shuffle, &params, coder.take())?;
                 let initial = warm.as_ref().map(|warm| warm.rows(density));
@@ -310,6 +366,49 @@ impl Sgd {
                     }
                 }
             }
+        }
+    }
+
+    /// Looks at a part of a table that is not small, and plans; for advice also at a small one.
+    unsafe fn look(node: *mut Node<Self>, params: &Params, coder: &mut Option<LabelCoder>) -> Option<Plan> {
+        // SAFETY: as for `run`.
+        unsafe {
+            let shuffle = (*node).state.shuffle;
+            let settings = (*node).state.settings;
+            let blocks = TupleShuffle::block_shuffle(shuffle)?;
+            let open = params.block_size.is_none()
+                || params.buffer_size.or(settings.buffer_size).is_none()
+                || params.cache.is_none();
+            if !params.advise && !(open && BlockShuffle::table_bytes(blocks) >= LEAST_SURVEYED) {
+                return None;
+            }
+            Progress::phase(Phase::Sampling, 0);
+            let (memory, most_buffer, _) = shares(&settings, params);
+            let budget = if params.advise { LOOK_FOR_ADVICE } else { LOOK };
+            let survey = survey::survey(shuffle, params, settings.memory_limit, budget, coder)?;
+            let given = Given {
+                page: pg_sys::BLCKSZ as usize,
+                memory,
+                buffers: settings.buffers(),
+                most_buffer,
+                block: params.block_size,
+                buffer: params.buffer_size.or(settings.buffer_size),
+                most_block: settings.block_size,
+                cache: if may_cache(params) { params.cache } else { Some(false) },
+                cores: cores(),
+            };
+            let plan = match survey.plan(&given) {
+                Ok(plan) => plan,
+                Err(e) if params.advise => error::raise(e),
+                // What does not fit is refused where its exact size is known.
+                Err(_) => return None,
+            };
+            if params.advise {
+                let reason = (*node).state.outcome.verdict.map(auto_shuffle::reason);
+                let advice = Advice { survey, plan, params: params.clone(), reason, memory };
+                ADVICE.set(Some(advice));
+            }
+            Some(plan)
         }
     }
 
@@ -362,15 +461,16 @@ impl Sgd {
                 }
             };
             let mut inline: Option<Inline> = None;
-            let cached = params.shuffle.caches()
-                && params.cache != Some(false)
-                && (params.max_epochs > 1 || params.final_loss || params.cache == Some(true));
+            let plan = (*node).state.outcome.plan;
+            let cached = may_cache(params) && (params.cache == Some(true) || plan.is_none_or(|plan| plan.cache));
+            // A little more than estimated; what is not enough grows.
+            let expected = plan.map_or(left, |plan| (plan.decoded_bytes * 1.02) as usize + (1 << 20)).min(left);
             let compute = || {
                 let mut compute = Compute::new(params.clone(), loss, density, left, initial.cloned());
                 if cached {
                     let mut cache = Cache::new(density, weighted, left);
                     // In large pages if they can be had; if not, it grows as it is filled.
-                    if let Err(e) = cache.reserve(left, memory::advise_huge_pages) {
+                    if let Err(e) = cache.reserve(expected, memory::advise_huge_pages) {
                         pgrx::debug1!("the cache of decoded tuples is not reserved: {e}");
                     }
                     compute.keep(cache);
@@ -590,7 +690,7 @@ impl Sgd {
     /// Numbers and first tuples of the blocks of the first epoch, in the order in which they were read.
     unsafe fn block_starts(
         shuffle: *mut Node<TupleShuffle>,
-        blocks: Option<*mut Node<super::block_shuffle::BlockShuffle>>,
+        blocks: Option<*mut Node<BlockShuffle>>,
     ) -> Vec<(u32, u32)> {
         // SAFETY: begun nodes.
         unsafe {
@@ -763,11 +863,12 @@ impl Sgd {
             header.tuning = plumber::judge(
                 &outcome.trace,
                 Resources {
-                    cores: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
+                    cores: cores(),
                     memory: settings.memory_limit.saturating_sub(outcome.weight_bytes) as f64,
                     buffer: outcome.buffer_bytes as f64,
                     block: blocks.map_or(0.0, |b| f64::from(b.pages_per_block) * f64::from(pg_sys::BLCKSZ)),
                 },
+                outcome.plan,
             );
             let cache_bytes = outcome.cached.map_or(0, |(_, bytes)| bytes);
             header.cache_bytes = cache_bytes as u64;
@@ -779,6 +880,10 @@ impl Sgd {
             datum.unwrap_or_else(|e| error::raise(e))
         }
     }
+}
+
+fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64)
 }
 
 /// Parameters from the aggregate's options argument.
@@ -864,6 +969,7 @@ impl CustomNode for Sgd {
             (*node).state.outcome.history.clear();
             (*node).state.outcome.measured = None;
             (*node).state.outcome.verdict = None;
+            (*node).state.outcome.plan = None;
             (*node).state.outcome.cached = None;
             TupleShuffle::reset((*node).state.shuffle);
             node::rescan_child(node, (*node).state.shuffle.cast());

@@ -21,8 +21,13 @@ use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{check_for_interrupts, pg_sys};
 
-/// Tuples between two returns from the unguarded loop.
+/// Tuples between two returns from the unguarded loop, which look for interrupts: that many short ones.
 const QUOTA: u32 = 4096;
+
+/// The same for tuples of `dims` features (0: not known): long ones may each be a read from the disk.
+fn quota(dims: usize) -> u32 {
+    (QUOTA / (1 + dims as u32 / 8)).max(16)
+}
 /// Tells the hashes that choose the rows to hold out from other uses of the seed.
 const HOLD_OUT: u64 = 0x686f_6c64;
 
@@ -54,6 +59,7 @@ struct Traced {
     bytes: u64,
     pages_hit: u64,
     pages_read: u64,
+    pages_prefetched: u64,
     io_ns: u64,
 }
 
@@ -236,8 +242,10 @@ pub fn decoder(
         passed_over: 0,
         held_out: 0,
         trace: false,
+        until_timed: 0,
         scan_ns: 0,
         decode_ns: 0,
+        detoasted: 0,
     }
 }
 
@@ -343,6 +351,13 @@ impl TupleShuffle {
         unsafe { position.as_ref() }.map_or(0, |scan| scan.blocks_begun() as u64)
     }
 
+    /// Pages that the scan below has asked for before they were needed.
+    fn pages_prefetched(&self) -> u64 {
+        let position = self.training.as_ref().map_or(core::ptr::null(), |training| training.decoder.position);
+        // SAFETY: as for `blocks_begun`.
+        unsafe { position.as_ref() }.map_or(0, |scan| scan.pages_prefetched())
+    }
+
     /// Names of the aggregate's arguments.
     pub fn names(&self) -> &ColumnNames {
         &self.names
@@ -426,6 +441,7 @@ impl TupleShuffle {
             wall_ns: wall.0,
             pages_read: traced.pages_read,
             pages_hit: traced.pages_hit,
+            pages_prefetched: traced.pages_prefetched,
             io_ns: traced.io_ns,
             ..Record::default()
         };
@@ -434,6 +450,7 @@ impl TupleShuffle {
             bytes: traced.bytes,
             cpu_ns: cpu.1,
             wall_ns: wall.1,
+            detoasted_bytes: self.training.as_mut().map_or(0, |t| std::mem::take(&mut t.decoder.detoasted)),
             ..Record::default()
         };
         [scan, decode]
@@ -649,6 +666,7 @@ impl TupleShuffle {
             let instrument = (*node).css.ss.ps.instrument;
             start_clock(instrument);
             let (cpu, wall, pages) = (thread::cpu_ns(), thread::wall_ns(), Pages::now());
+            let prefetched = (*node).state.pages_prefetched();
             if let Some(training) = (*node).state.training.as_mut() {
                 training.decoder.trace = (*node).state.traced.on;
             }
@@ -659,7 +677,7 @@ impl TupleShuffle {
                 let Some(training) = (*node).state.training.as_mut() else { break Filled::Last };
                 let mut room = Room::of(buffer);
                 let (room_at, decoder) = (&raw mut room, &raw mut training.decoder);
-                let stop = pg_guard_ffi_boundary(|| (*decoder).run(child, &mut *room_at, QUOTA));
+                let stop = pg_guard_ffi_boundary(|| (*decoder).run(child, &mut *room_at, quota((*decoder).dims)));
                 room.commit(buffer);
                 match stop {
                     Stop::Quota => {
@@ -727,6 +745,8 @@ impl TupleShuffle {
             traced.pages_hit += (now.hit - pages.hit) as u64;
             traced.pages_read += (now.read - pages.read) as u64;
             traced.io_ns += (now.io_ns - pages.io_ns) as u64;
+            let prefetched = state.pages_prefetched() - prefetched;
+            state.traced.pages_prefetched += prefetched;
             stop_clock(instrument, buffer.len());
             filled
         }

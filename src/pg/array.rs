@@ -40,6 +40,16 @@ impl Element {
         }
     }
 
+    /// Bytes of an element.
+    #[inline(always)]
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Int2 => 2,
+            Self::Float4 | Self::Int4 => 4,
+            Self::Float8 | Self::Int8 => 8,
+        }
+    }
+
     /// Whether it can number features.
     pub fn is_integer(self) -> bool {
         !matches!(self, Self::Float4 | Self::Float8)
@@ -84,17 +94,27 @@ unsafe fn content(varlena: *const u8) -> (*const u8, usize) {
     }
 }
 
+/// Whether a value is stored out of line or compressed.
+///
+/// # Safety
+/// `datum` is a valid varlena.
+#[inline(always)]
+pub unsafe fn is_toasted(datum: pg_sys::Datum) -> bool {
+    // SAFETY: by contract. A first byte of 1 marks a toast pointer, low bits 10 a compressed value.
+    let first = unsafe { *datum.cast_mut_ptr::<u8>() };
+    first == 1 || first & 3 == 2
+}
+
 /// Gives a plain varlena: itself, or a detoasted copy in `temporary`.
 ///
 /// # Safety
 /// Inside a guard; `datum` is a valid varlena and `temporary` a memory context.
 #[inline(always)]
 pub unsafe fn plain(datum: pg_sys::Datum, temporary: pg_sys::MemoryContext) -> (*const u8, usize) {
-    // SAFETY: by contract. A first byte of 1 marks a toast pointer, low bits 10 a compressed value.
+    // SAFETY: by contract.
     unsafe {
         let varlena = datum.cast_mut_ptr::<u8>();
-        let first = *varlena;
-        if first == 1 || first & 3 == 2 {
+        if is_toasted(datum) {
             let old = pg_sys::CurrentMemoryContext;
             pg_sys::CurrentMemoryContext = temporary;
             let copy = raw::detoast_attr(varlena.cast());

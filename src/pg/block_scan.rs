@@ -12,7 +12,7 @@
 
 use pgrx::pg_sys;
 
-use super::raw;
+use super::{raw, thread};
 
 /// The scan and where it stands. Boxed: the sampler's callbacks hold its address.
 pub struct BlockScan {
@@ -36,6 +36,84 @@ struct Position {
     next_offset: u32,
     blocks_done: u64,
     pages_read: u64,
+    ahead: Ahead,
+}
+
+/// Pages asked for before they are needed, so that the disk works while tuples are decoded.
+///
+/// As many as the scan was idle for: of the most that the tablespace allows, the part of the last block's
+/// wall time in which the backend had no work. A table in memory is never asked for.
+struct Ahead {
+    relation: pg_sys::Relation,
+    /// effective_io_concurrency of the tablespace.
+    most: u32,
+    /// How far to be ahead now.
+    distance: u32,
+    /// Pages asked for of the page order since it began, and given out.
+    asked: u64,
+    given: u64,
+    block: usize,
+    page: u32,
+    end: u32,
+    /// Pages whose reading was begun by it.
+    prefetched: u64,
+    /// CPU time, wall time and pages read into shared buffers when the block began.
+    before: (u64, u64, i64),
+}
+
+impl Ahead {
+    fn restart(&mut self) {
+        (self.asked, self.given, self.block, self.page, self.end) = (0, 0, 0, 0, 0);
+        self.before = Self::now();
+    }
+
+    #[inline]
+    fn now() -> (u64, u64, i64) {
+        // SAFETY: a plain counter of the backend, read on its own thread.
+        let read = unsafe { pg_sys::pgBufferUsage.shared_blks_read };
+        (thread::cpu_ns(), thread::wall_ns(), read)
+    }
+
+    /// A block begins: how far to look ahead while it is read.
+    #[inline]
+    fn adapt(&mut self) {
+        if self.most == 0 {
+            return;
+        }
+        let now = Self::now();
+        let (cpu, wall, read) = (now.0 - self.before.0, now.1 - self.before.1, now.2 - self.before.2);
+        self.before = now;
+        let idle = 1.0 - cpu as f64 / wall.max(1) as f64;
+        self.distance = if read > 0 && idle > 0.05 { (f64::from(self.most) * idle).ceil() as u32 } else { 0 };
+    }
+
+    /// A page is given out: asks for those behind it.
+    ///
+    /// # Safety
+    /// Inside a guard; the relation is open.
+    #[inline]
+    unsafe fn follow(&mut self, order: &[u32], pages: u32, pages_per_block: u32) {
+        self.given += 1;
+        if self.distance == 0 {
+            return;
+        }
+        while self.asked < self.given + u64::from(self.distance) {
+            if self.page >= self.end {
+                let Some(block) = order.get(self.block) else { return };
+                self.block += 1;
+                self.page = block.saturating_mul(pages_per_block).min(pages);
+                self.end = self.page.saturating_add(pages_per_block).min(pages);
+                continue;
+            }
+            self.asked += 1;
+            if self.asked > self.given {
+                // SAFETY: by contract.
+                let result = unsafe { raw::PrefetchBuffer(self.relation, pg_sys::ForkNumber::MAIN_FORKNUM, self.page) };
+                self.prefetched += u64::from(result.initiated_io);
+            }
+            self.page += 1;
+        }
+    }
 }
 
 /// "Returns the block number of the next page to be scanned."
@@ -53,6 +131,8 @@ unsafe extern "C-unwind" fn next_sample_block(
             // The relation cannot shrink under our lock; a page past its end would be a read error.
             if page < nblocks {
                 at.pages_read += 1;
+                // SAFETY: called by the scan, inside its caller's guard.
+                unsafe { at.ahead.follow(&at.order, at.pages, at.pages_per_block) };
                 return page;
             }
             continue;
@@ -68,6 +148,7 @@ unsafe extern "C-unwind" fn next_sample_block(
         at.next_block += 1;
         at.page = block.saturating_mul(at.pages_per_block).min(at.pages);
         at.end = at.page.saturating_add(at.pages_per_block).min(at.pages);
+        at.ahead.adapt();
     }
 }
 
@@ -120,6 +201,18 @@ impl BlockScan {
                     next_offset: 1,
                     blocks_done: 0,
                     pages_read: 0,
+                    ahead: Ahead {
+                        relation,
+                        most: pg_sys::get_tablespace_io_concurrency((*(*relation).rd_rel).reltablespace).max(0) as u32,
+                        distance: 0,
+                        asked: 0,
+                        given: 0,
+                        block: 0,
+                        page: 0,
+                        end: 0,
+                        prefetched: 0,
+                        before: (0, 0, 0),
+                    },
                 },
                 page_open: false,
                 attributes,
@@ -150,6 +243,7 @@ impl BlockScan {
         at.next_block = 0;
         at.page = 0;
         at.end = 0;
+        at.ahead.restart();
         self.page_open = false;
     }
 
@@ -236,6 +330,12 @@ impl BlockScan {
     pub fn forget_counts(&mut self) {
         self.position.blocks_done = 0;
         self.position.pages_read = 0;
+        self.position.ahead.prefetched = 0;
+    }
+
+    /// Pages whose reading was begun before they were needed, since the scan was made.
+    pub fn pages_prefetched(&self) -> u64 {
+        self.position.ahead.prefetched
     }
 
     /// Pages read since the scan was made.

@@ -173,13 +173,17 @@ pub struct Decoder {
     pub held_out: u64,
     /// Take the time of some tuples?
     pub trace: bool,
+    /// Tuples until the next one that is timed.
+    pub until_timed: u32,
     /// Wall time of scanning those, in nanoseconds.
     pub scan_ns: u64,
     /// Wall time of decoding them.
     pub decode_ns: u64,
+    /// Bytes of arrays that were stored out of line or compressed, as they are when plain.
+    pub detoasted: u64,
 }
 
-/// One tuple in so many is timed: a look at the clock costs a fourth of a tuple.
+/// One short tuple in so many is timed: a look at the clock costs a fourth of it. Of long ones more are.
 const TIMED: u32 = 256;
 /// A tuple that takes longer waited for the disk or the processor; that is not work.
 const MOST_NS: u64 = 20_000;
@@ -310,9 +314,16 @@ impl Decoder {
 
     /// Opens an array column and checks its element type's promise.
     #[inline(always)]
-    unsafe fn array(&self, datum: pg_sys::Datum, column: Column) -> Result<RawArray, Stop> {
+    unsafe fn array(&mut self, datum: pg_sys::Datum, column: Column) -> Result<RawArray, Stop> {
         // SAFETY: by contract of `decode`.
-        unsafe { array::open(datum, self.temporary) }.map_err(|what| Stop::Unusable(column, what))
+        unsafe {
+            let opened = array::open(datum, self.temporary).map_err(|what| Stop::Unusable(column, what))?;
+            if array::is_toasted(datum) {
+                let element = if column == Column::Indices { self.index_element } else { self.value_element };
+                self.detoasted += (opened.len * element.bytes()) as u64;
+            }
+            Ok(opened)
+        }
     }
 
     /// The hash by which the tuple just written to row `rows` is held out or not.
@@ -523,7 +534,12 @@ impl Decoder {
         // SAFETY: by contract.
         unsafe {
             while left > 0 {
-                let timed = self.trace && left.is_multiple_of(TIMED);
+                let timed = self.trace && self.until_timed == 0;
+                self.until_timed = if self.until_timed == 0 {
+                    (TIMED / (1 + self.dims as u32 / 64)).max(4)
+                } else {
+                    self.until_timed - 1
+                };
                 let start = if timed { thread::wall_ns() } else { 0 };
                 if !self.pull(child) {
                     return Stop::End;

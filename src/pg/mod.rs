@@ -4,6 +4,7 @@
 
 pub mod array;
 pub mod block_scan;
+pub mod disk_probe;
 pub mod explain;
 pub mod fill;
 pub mod full_shuffle;

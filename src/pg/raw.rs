@@ -47,6 +47,12 @@ unsafe extern "C-unwind" {
     pub fn detoast_external_attr(attr: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     /// detoast.c: a plain, four-byte-header copy in the current memory context.
     pub fn detoast_attr(attr: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
+    /// bufmgr.c: asks the system to read a page into its cache, unless shared buffers have it.
+    pub fn PrefetchBuffer(
+        relation: pg_sys::Relation,
+        fork: pg_sys::ForkNumber::Type,
+        page: pg_sys::BlockNumber,
+    ) -> pg_sys::PrefetchBufferResult;
     /// mcxt.c: frees everything in the context.
     pub fn MemoryContextReset(context: pg_sys::MemoryContext);
 }
