@@ -1,5 +1,5 @@
 # Everything a newcomer needs: `make demo` and `make test`. Each target sets up what it needs.
-.PHONY: setup build demo server psql stop load test lint bench evaluate package clean
+.PHONY: setup build demo server psql stop load test lint bench bench-plumber evaluate package clean
 CARGO_FLAGS := --ignore-rust-version
 
 setup:
@@ -33,6 +33,10 @@ lint: setup
 
 bench: setup
 	cargo bench -p corgipile_core $(CARGO_FLAGS)
+
+# Predicted against measured throughput, and the automatic sizes against a grid: writes docs/plumber.md
+bench-plumber: setup
+	@benches/plumber/run.sh
 
 # make evaluate [SCALE=1]: the papers' evaluation on this machine, minutes; goes on where it was interrupted
 evaluate: setup

@@ -4,6 +4,9 @@ import io, json, os, subprocess, sys, time
 
 import data, svg
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "slow_disk"))
+from slow_disk import drop_caches, limit_memory, read_ahead, restart, throttle
+
 ROOT, SCALE = sys.argv[1], float(sys.argv[2])
 OUT = os.path.join(ROOT, "docs", "evaluation")
 KEPT = os.path.join(ROOT, "target", "evaluate", f"results-{SCALE:g}.json")
@@ -219,34 +222,6 @@ def batches(table):
 PROFILES = {"HDD-like: 140 MB/s, 1,200 requests/s": (140 << 20, 1200), "SSD-like: 400 MB/s, 40,000 requests/s": (400 << 20, 40_000)}
 
 
-def group(controller, file, value):
-    with open(f"/sys/fs/cgroup/{controller}/corgipile_evaluate/{file}", "w") as f:
-        f.write(str(value))
-
-
-def throttle(bytes_per_second, requests):
-    device = os.environ["SLOW_DISK"]
-    group("blkio", "blkio.throttle.read_bps_device", f"{device} {bytes_per_second}")
-    group("blkio", "blkio.throttle.read_iops_device", f"{device} {requests}")
-
-
-def read_ahead(kilobytes):
-    """Sets how far the system reads ahead on the device; gives what it was. Linux's default is 128; a machine that has far more reads
-    past the end of every block."""
-    major, minor = os.environ["SLOW_DISK"].split(":")
-    path = f"/sys/dev/block/{major}:{minor}/queue/read_ahead_kb"
-    before = open(path).read().strip()
-    with open(path, "w") as f:
-        f.write(str(kilobytes))
-    return before
-
-
-def drop_caches():
-    subprocess.run(["sync"], check=True)
-    with open("/proc/sys/vm/drop_caches", "w") as f:
-        f.write("1")
-
-
 def on_disk(table, profile, strategy, block):
     """Seconds of an epoch from the throttled disk, the page cache empty: the first epoch. (In later ones the few pages that stay
     cached, scattered over the blocks, cut the system's reading ahead into pieces: an effect of the small table, not of the order.)"""
@@ -257,7 +232,7 @@ def on_disk(table, profile, strategy, block):
                    "block_size": f"{block // 1024}kB", "max_epochs": 1}
         try:
             # Two buffers, the shared ones and the processes: what is left for the page cache is little.
-            group("memory", "memory.limit_in_bytes", 2 * buffer + (64 << 20))
+            limit_memory(2 * buffer + (64 << 20))
             drop_caches()
             throttle(*PROFILES[profile])
             info, _ = train(table, **options)
@@ -321,24 +296,14 @@ def main():
         if slow.todo:
             load(big, results.tables)
             psql("ALTER SYSTEM SET shared_buffers = '16MB'; SELECT pg_switch_wal(); CHECKPOINT;")
-            restart_small()
+            restart()
             before = read_ahead(128)
             try:
                 slow.run()
             finally:
                 read_ahead(before)
-                group("memory", "memory.limit_in_bytes", -1)
+                limit_memory(-1)
     report(results, blocks, big)
-
-
-def restart_small():
-    """Restarts the server with small shared buffers, in its control groups."""
-    server = os.environ["PGHOST"]
-    switch = ["runuser", "-u", subprocess.run(["stat", "-c", "%U", f"{server}/data"], capture_output=True, text=True).stdout.strip(), "--"]
-    subprocess.run(switch + ["pg_ctl", "-D", f"{server}/data", "-l", f"{server}/log", "-w", "-m", "fast", "restart"], check=True, stdout=subprocess.DEVNULL)
-    postmaster = open(f"{server}/data/postmaster.pid").readline().strip()
-    for controller in ("blkio", "memory"):
-        group(controller, "cgroup.procs", postmaster)
 
 
 def report(results, blocks, big):

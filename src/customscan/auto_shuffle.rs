@@ -67,7 +67,7 @@ pub unsafe fn choose(shuffle: *mut Node<TupleShuffle>, params: &Params, coder: &
         let Some(blocks) = TupleShuffle::block_shuffle(shuffle) else { return unknown };
         let pages = sample_pages(params.seed, (*blocks).state.layout().pages);
         let instruments = Instruments::save(shuffle.cast(), (*shuffle).state.child());
-        BlockShuffle::look_at(blocks, pages.clone());
+        BlockShuffle::look_at(blocks, pages.clone(), 1);
         pg_sys::ExecReScan(shuffle.cast());
         let density = TupleShuffle::start(shuffle, params, coder.take());
         let verdict = density.map(|density| look(shuffle, blocks, density, &pages));
@@ -103,7 +103,7 @@ unsafe fn look(
             let mut clustering = Clustering::new(assumed == Loss::Softmax);
             for page in pages {
                 check_for_interrupts!();
-                BlockShuffle::look_at(blocks, vec![*page]);
+                BlockShuffle::look_at(blocks, vec![*page], 1);
                 pg_sys::ExecReScan(shuffle.cast());
                 tuples.clear();
                 let filled = TupleShuffle::fill(shuffle, &mut tuples, false);

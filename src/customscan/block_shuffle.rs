@@ -16,8 +16,8 @@ pub struct BlockShuffle {
     scan: Option<Box<BlockScan>>,
     layout: BlockLayout,
     random: bool,
-    /// Single pages to read in place of all blocks: a look at a sample.
-    only: Option<Vec<u32>>,
+    /// Blocks to read in place of all, and the pages of each: a look at a sample.
+    only: Option<(Vec<u32>, u32)>,
     seed: i64,
     epoch: u32,
     started: bool,
@@ -71,14 +71,14 @@ impl BlockShuffle {
         }
     }
 
-    /// Sets single pages to be read by the next scan in place of all blocks, until `configure`.
+    /// Sets blocks to be read by the next scan in place of all, until `configure`.
     ///
     /// # Safety
     /// `node` is a begun node.
-    pub unsafe fn look_at(node: *mut Node<Self>, pages: Vec<u32>) {
+    pub unsafe fn look_at(node: *mut Node<Self>, blocks: Vec<u32>, pages_per_block: u32) {
         // SAFETY: by contract.
         let state = unsafe { &mut (*node).state };
-        state.only = Some(pages);
+        state.only = Some((blocks, pages_per_block));
         state.started = false;
     }
 
@@ -137,8 +137,8 @@ impl BlockShuffle {
         unsafe {
             let css = &mut (*node).css;
             let state = &mut (*node).state;
-            let pages_per_block = if state.only.is_some() { 1 } else { state.layout.pages_per_block };
-            let order = state.only.clone().unwrap_or_else(|| state.order_of(state.epoch));
+            let all = || (state.order_of(state.epoch), state.layout.pages_per_block);
+            let (order, pages_per_block) = state.only.clone().unwrap_or_else(all);
             let snapshot = (*css.ss.ps.state).es_snapshot;
             let relation = css.ss.ss_currentRelation;
             let (pages, attributes) = (state.layout.pages, state.attributes);

@@ -243,6 +243,11 @@ impl Compute {
         Ok(Some(done))
     }
 
+    /// Where time went so far.
+    pub fn time(&self) -> ComputeTime {
+        self.time
+    }
+
     /// The trainer.
     pub fn into_trainer(self) -> Trainer {
         self.trainer

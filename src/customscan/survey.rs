@@ -5,7 +5,7 @@
 use super::auto_shuffle::Instruments;
 use super::block_shuffle::BlockShuffle;
 use super::disk;
-use super::read_thread::{Batch, Compute, PassDone};
+use super::read_thread::{Batch, Compute};
 use super::sgd::class_weights;
 use super::tuple_shuffle::{Filled, TupleShuffle};
 use crate::pg::node::Node;
@@ -31,22 +31,23 @@ const SAMPLE_BYTES: usize = 8 << 20;
 /// backend waited for a disk.
 const DISK_WAIT: u64 = 50_000;
 
-/// Runs of pages: one in each of equal parts of the table, the parts in an order that is spread over the
-/// table wherever it is cut off.
+/// Runs of `length` pages, by number: one in each of equal parts of the table, the parts in an order that is
+/// spread over the table wherever it is cut off.
 fn runs(seed: i64, pages: u32, length: u32) -> Vec<u32> {
-    let parts = (pages / PART / length).max(LEAST_RUNS).min(pages.div_ceil(length)).max(1);
+    let all = pages.div_ceil(length);
+    let parts = (all / PART).max(LEAST_RUNS).min(all).max(1);
     let mut rng = generator(seed, Stream::Sample, 1, length);
-    let mut all: Vec<u32> = (0..parts)
+    let mut runs: Vec<u32> = (0..parts)
         .map(|i| {
-            let at = |i: u32| (u64::from(pages) * u64::from(i) / u64::from(parts)) as u32;
-            at(i) + below(&mut rng, (at(i + 1) - at(i)).saturating_sub(length).max(1))
+            let at = |i: u32| (u64::from(all) * u64::from(i) / u64::from(parts)) as u32;
+            at(i) + below(&mut rng, (at(i + 1) - at(i)).max(1))
         })
         .collect();
     // Fisher–Yates.
-    for i in (1..all.len()).rev() {
-        all.swap(i, below(&mut rng, i as u32 + 1) as usize);
+    for i in (1..runs.len()).rev() {
+        runs.swap(i, below(&mut rng, i as u32 + 1) as usize);
     }
-    all
+    runs
 }
 
 fn add(to: &mut Record, from: &Record) {
@@ -81,7 +82,7 @@ pub unsafe fn survey(
             return None;
         }
         let instruments = Instruments::save(shuffle.cast(), (*shuffle).state.child());
-        BlockShuffle::look_at(blocks, (0..pages.min(RUN_PAGES)).collect());
+        BlockShuffle::look_at(blocks, vec![0], RUN_PAGES);
         pg_sys::ExecReScan(shuffle.cast());
         let density = TupleShuffle::start(shuffle, params, coder.take());
         let found = density.and_then(|density| look(shuffle, blocks, density, params, memory, budget));
@@ -131,11 +132,10 @@ unsafe fn look(
                 sample.clear();
                 left = runs(params.seed, pages, length);
             }
-            let from = if looks < 2 { (pages - 1) / (2 - looks) } else { left.pop()? };
+            let run = if looks < 2 { (pages - 1) / (2 - looks) } else { left.pop()? };
             check_for_interrupts!();
-            let run: Vec<u32> = (from..(from + length).min(pages)).collect();
-            seen += run.len() as u64;
-            BlockShuffle::look_at(blocks, run);
+            seen += u64::from(length.min(pages - run * length));
+            BlockShuffle::look_at(blocks, vec![run], length);
             pg_sys::ExecReScan(shuffle.cast());
             loop {
                 tuples.clear();
@@ -212,7 +212,8 @@ unsafe fn time_steps(
     let weights = class_weights(&trial, coder, unsafe { (*shuffle).state.target_type }, false);
     let mut compute = Compute::new(trial, coder.loss(), density, memory, None);
     let mut before = [0; 2];
-    for epoch in 0..2 {
+    // The first time features are scaled and memory is new; an epoch's end is not among what recurs.
+    for fill in 0..2 {
         let mut tuples = TupleBuffer::new(density, usize::MAX);
         if sample.is_weighted() {
             tuples = tuples.with_weights();
@@ -222,9 +223,9 @@ unsafe fn time_steps(
         }
         let mut batch = Batch {
             tuples,
-            epoch,
-            fill: 0,
-            last: true,
+            epoch: 0,
+            fill,
+            last: false,
             loss: coder.loss(),
             classes: coder.class_count(),
             class_weights: weights.clone(),
@@ -237,12 +238,14 @@ unsafe fn time_steps(
             check_for_interrupts!();
             true
         });
-        let Ok(Some(PassDone::Epoch(done))) = done else { return [0; 2] };
-        let now = [done.time.shuffle_ns, done.time.sgd_ns];
-        if epoch == 1 {
-            return [now[0] - before[0], now[1] - before[1]];
+        if done.is_err() {
+            return [0; 2];
         }
-        before = now;
+        let now = compute.time();
+        if fill == 1 {
+            return [now.shuffle_ns - before[0], now.sgd_ns - before[1]];
+        }
+        before = [now.shuffle_ns, now.sgd_ns];
     }
     before
 }

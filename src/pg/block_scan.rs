@@ -10,9 +10,9 @@
 
 #![allow(ffi_unwind_calls, reason = "called inside a pg_guard_ffi_boundary, as the module says")]
 
-use pgrx::pg_sys;
-
 use super::{raw, thread};
+use pgrx::pg_sys;
+use std::ffi::CString;
 
 /// The scan and where it stands. Boxed: the sampler's callbacks hold its address.
 pub struct BlockScan {
@@ -39,79 +39,123 @@ struct Position {
     ahead: Ahead,
 }
 
-/// Pages asked for before they are needed, so that the disk works while tuples are decoded.
+/// Blocks asked for before they are needed, so that the disk works while tuples are decoded.
 ///
 /// As many as the scan was idle for: of the most that the tablespace allows, the part of the last block's
-/// wall time in which the backend had no work. A table in memory is never asked for.
+/// wall time in which the backend had no work. A table in memory is never asked for. A block is asked for
+/// as a whole, by one advice to the system on the table's file: asked for page by page (PrefetchBuffer),
+/// it would be read in as many small requests, and the system would no longer read ahead inside it.
 struct Ahead {
-    relation: pg_sys::Relation,
+    /// Paths of the table's files, 1 GB each.
+    files: Vec<CString>,
     /// effective_io_concurrency of the tablespace.
-    most: u32,
-    /// How far to be ahead now.
-    distance: u32,
-    /// Pages asked for of the page order since it began, and given out.
-    asked: u64,
-    given: u64,
-    block: usize,
-    page: u32,
-    end: u32,
-    /// Pages whose reading was begun by it.
+    most: usize,
+    /// Blocks of the order that were asked for.
+    asked: usize,
+    /// Pages asked for.
     prefetched: u64,
-    /// CPU time, wall time and pages read into shared buffers when the block began.
-    before: (u64, u64, i64),
+    /// Pages since the last look at the clock.
+    pages: u32,
+    /// Blocks to be ahead.
+    distance: usize,
+    /// CPU time, wall time, and pages read into shared buffers and found there, at that look.
+    before: (u64, u64, i64, i64),
 }
 
+/// Pages between two looks at the clock, which cost as much as a few tuples.
+const LOOK_PAGES: u32 = 16;
+/// Bytes to be ahead at most.
+const MOST_AHEAD: u32 = 32 << 20;
+
 impl Ahead {
+    /// # Safety
+    /// `relation` is open.
+    unsafe fn new(relation: pg_sys::Relation, pages: u32) -> Self {
+        // SAFETY: by contract; the SQL function pg_relation_filepath(regclass), NULL where there is no file.
+        let (most, path) = unsafe {
+            let most = pg_sys::get_tablespace_io_concurrency((*(*relation).rd_rel).reltablespace);
+            let oid = Some((*relation).rd_id.into());
+            (most, pgrx::direct_function_call::<String>(pg_sys::pg_relation_filepath, &[oid]))
+        };
+        let name = |path: &String, i: u32| if i == 0 { path.clone() } else { format!("{path}.{i}") };
+        let files = path.map(|path| (0..pages.div_ceil(pg_sys::RELSEG_SIZE)).map(|i| name(&path, i)).collect());
+        let files: Vec<String> = files.unwrap_or_default();
+        Self {
+            files: files.into_iter().filter_map(|name| CString::new(name).ok()).collect(),
+            most: most.max(0) as usize,
+            asked: 0,
+            prefetched: 0,
+            pages: 0,
+            distance: 0,
+            before: Self::now(),
+        }
+    }
+
     fn restart(&mut self) {
-        (self.asked, self.given, self.block, self.page, self.end) = (0, 0, 0, 0, 0);
-        self.before = Self::now();
+        (self.asked, self.pages, self.before) = (0, 0, Self::now());
     }
 
     #[inline]
-    fn now() -> (u64, u64, i64) {
-        // SAFETY: a plain counter of the backend, read on its own thread.
-        let read = unsafe { pg_sys::pgBufferUsage.shared_blks_read };
-        (thread::cpu_ns(), thread::wall_ns(), read)
+    fn now() -> (u64, u64, i64, i64) {
+        // SAFETY: plain counters of the backend, read on its own thread.
+        let usage = unsafe { &*(&raw const pg_sys::pgBufferUsage) };
+        (thread::cpu_ns(), thread::wall_ns(), usage.shared_blks_read, usage.shared_blks_hit)
     }
 
-    /// A block begins: how far to look ahead while it is read.
+    /// A block is begun, the `next`th to come after it: asks for those that will be needed soon.
+    ///
+    /// # Safety
+    /// Inside a guard.
     #[inline]
-    fn adapt(&mut self) {
+    unsafe fn follow(&mut self, order: &[u32], next: usize, pages: u32, pages_per_block: u32) {
         if self.most == 0 {
             return;
         }
-        let now = Self::now();
-        let (cpu, wall, read) = (now.0 - self.before.0, now.1 - self.before.1, now.2 - self.before.2);
-        self.before = now;
-        let idle = 1.0 - cpu as f64 / wall.max(1) as f64;
-        self.distance = if read > 0 && idle > 0.05 { (f64::from(self.most) * idle).ceil() as u32 } else { 0 };
+        self.pages += pages_per_block;
+        if self.pages >= LOOK_PAGES {
+            let now = Self::now();
+            let (cpu, wall) = (now.0 - self.before.0, now.1 - self.before.1);
+            let (read, hit) = (now.2 - self.before.2, now.3 - self.before.3);
+            (self.before, self.pages) = (now, 0);
+            let idle = 1.0 - cpu as f64 / wall.max(1) as f64;
+            let waits = read > hit && idle > 0.05;
+            self.distance = if waits { (self.most as f64 * idle).ceil() as usize } else { 0 };
+            let affordable = MOST_AHEAD / pg_sys::BLCKSZ / pages_per_block;
+            self.distance = self.distance.min(affordable.max(1) as usize);
+        }
+        self.asked = self.asked.max(next);
+        while self.asked < next + self.distance {
+            let Some(block) = order.get(self.asked) else { return };
+            self.asked += 1;
+            let from = block.saturating_mul(pages_per_block).min(pages);
+            let to = from.saturating_add(pages_per_block).min(pages);
+            // SAFETY: by contract.
+            unsafe { self.ask(from, to) };
+        }
     }
 
-    /// A page is given out: asks for those behind it.
+    /// Asks for pages `from..to`; what fails is merely not ahead.
     ///
     /// # Safety
-    /// Inside a guard; the relation is open.
-    #[inline]
-    unsafe fn follow(&mut self, order: &[u32], pages: u32, pages_per_block: u32) {
-        self.given += 1;
-        if self.distance == 0 {
-            return;
-        }
-        while self.asked < self.given + u64::from(self.distance) {
-            if self.page >= self.end {
-                let Some(block) = order.get(self.block) else { return };
-                self.block += 1;
-                self.page = block.saturating_mul(pages_per_block).min(pages);
-                self.end = self.page.saturating_add(pages_per_block).min(pages);
-                continue;
+    /// Inside a guard.
+    unsafe fn ask(&mut self, mut from: u32, to: u32) {
+        while from < to {
+            let file = from / pg_sys::RELSEG_SIZE;
+            let end = to.min((file + 1).saturating_mul(pg_sys::RELSEG_SIZE));
+            let Some(path) = self.files.get(file as usize) else { return };
+            let bytes = |pages: u32| libc::off_t::from(pages) * libc::off_t::from(pg_sys::BLCKSZ);
+            // SAFETY: a file that the server closes itself where an error ends the transaction.
+            unsafe {
+                let fd = raw::OpenTransientFile(path.as_ptr(), libc::O_RDONLY);
+                if fd < 0 {
+                    return;
+                }
+                let start = bytes(from % pg_sys::RELSEG_SIZE);
+                libc::posix_fadvise(fd, start, bytes(end - from), libc::POSIX_FADV_WILLNEED);
+                raw::CloseTransientFile(fd);
             }
-            self.asked += 1;
-            if self.asked > self.given {
-                // SAFETY: by contract.
-                let result = unsafe { raw::PrefetchBuffer(self.relation, pg_sys::ForkNumber::MAIN_FORKNUM, self.page) };
-                self.prefetched += u64::from(result.initiated_io);
-            }
-            self.page += 1;
+            self.prefetched += u64::from(end - from);
+            from = end;
         }
     }
 }
@@ -131,8 +175,6 @@ unsafe extern "C-unwind" fn next_sample_block(
             // The relation cannot shrink under our lock; a page past its end would be a read error.
             if page < nblocks {
                 at.pages_read += 1;
-                // SAFETY: called by the scan, inside its caller's guard.
-                unsafe { at.ahead.follow(&at.order, at.pages, at.pages_per_block) };
                 return page;
             }
             continue;
@@ -148,7 +190,8 @@ unsafe extern "C-unwind" fn next_sample_block(
         at.next_block += 1;
         at.page = block.saturating_mul(at.pages_per_block).min(at.pages);
         at.end = at.page.saturating_add(at.pages_per_block).min(at.pages);
-        at.ahead.adapt();
+        // SAFETY: called by the scan, inside its caller's guard.
+        unsafe { at.ahead.follow(&at.order, at.next_block, at.pages, at.pages_per_block) };
     }
 }
 
@@ -201,18 +244,7 @@ impl BlockScan {
                     next_offset: 1,
                     blocks_done: 0,
                     pages_read: 0,
-                    ahead: Ahead {
-                        relation,
-                        most: pg_sys::get_tablespace_io_concurrency((*(*relation).rd_rel).reltablespace).max(0) as u32,
-                        distance: 0,
-                        asked: 0,
-                        given: 0,
-                        block: 0,
-                        page: 0,
-                        end: 0,
-                        prefetched: 0,
-                        before: (0, 0, 0),
-                    },
+                    ahead: Ahead::new(relation, pages),
                 },
                 page_open: false,
                 attributes,

@@ -47,12 +47,10 @@ unsafe extern "C-unwind" {
     pub fn detoast_external_attr(attr: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     /// detoast.c: a plain, four-byte-header copy in the current memory context.
     pub fn detoast_attr(attr: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
-    /// bufmgr.c: asks the system to read a page into its cache, unless shared buffers have it.
-    pub fn PrefetchBuffer(
-        relation: pg_sys::Relation,
-        fork: pg_sys::ForkNumber::Type,
-        page: pg_sys::BlockNumber,
-    ) -> pg_sys::PrefetchBufferResult;
+    /// fd.c: opens a file that is closed at the end of the transaction if not before; negative on failure.
+    pub fn OpenTransientFile(path: *const core::ffi::c_char, flags: core::ffi::c_int) -> core::ffi::c_int;
+    /// fd.c: closes it.
+    pub fn CloseTransientFile(fd: core::ffi::c_int) -> core::ffi::c_int;
     /// mcxt.c: frees everything in the context.
     pub fn MemoryContextReset(context: pg_sys::MemoryContext);
 }
