@@ -1,7 +1,7 @@
 //! Cancel, timeout and terminate in every phase, with a witness connection that proves that the
 //! server did not restart.
 
-use corgipile_tests::{Server, message, pid, sqlstate, threads, value, wait_for};
+use corgipile_tests::{Server, kill, message, pid, sqlstate, threads, value, wait_for};
 use postgres::Client;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -190,4 +190,47 @@ fn errors_in_the_middle_of_a_fill_leave_no_thread_and_a_subtransaction_goes_on()
         .expect("cursors");
     wait_for("the threads of the cursors", || threads(backend) == 1);
     witness.check();
+}
+
+#[test]
+fn looks_at_tables_and_disks_end_at_once() {
+    let server = Server::start(&[]);
+    // 48 MB, so that it is looked at before training.
+    let mut client = server.with_table(30_000, 400);
+    let mut witness = Witness::new(&server);
+    let backend = pid(&mut client);
+    let statements = [
+        ("advice", "SELECT count(*) FROM corgipile.advise('wide'), generate_series(1, 1000)"),
+        (
+            "look",
+            "SELECT count(*) FROM (SELECT corgipile.sgd(label, features_v, '{\"max_epochs\": 1, \"shuffle\": \"corgipile\"}') FROM wide WHERE pg_sleep(0.002) IS NOT NULL) x",
+        ),
+        ("probe", "SELECT count(*) FROM corgipile.probe_disk(seconds => 60)"),
+    ];
+    for (what, statement) in statements {
+        let repeated = format!("DO $do$ BEGIN LOOP PERFORM * FROM ({statement}) AS s; END LOOP; END $do$");
+        client.batch_execute("SET statement_timeout = '500ms'").expect("sets");
+        let started = Instant::now();
+        let error = client.batch_execute(&repeated).expect_err(what);
+        let late = started.elapsed().saturating_sub(Duration::from_millis(500));
+        assert_eq!(sqlstate(&error), "57014", "{what}: {}", message(&error));
+        println!("{what}: timeout noticed after {} ms", late.as_millis());
+        assert!(late < Duration::from_secs(2), "{what}: {late:?} late");
+        client.batch_execute("RESET statement_timeout").expect("resets");
+        wait_for("the readers to be joined", || threads(backend) == 1);
+        assert_eq!(value::<i64>(&mut client, "SELECT count(*) FROM corgipile.disks"), 0, "nothing is half kept");
+        witness.check();
+    }
+    // Killed while it measures: the others go on once the server has recovered, and nothing is left.
+    let mut victim = server.connect();
+    let backend = pid(&mut victim);
+    let killed = thread::spawn(move || victim.batch_execute("SELECT corgipile.probe_disk(seconds => 60)"));
+    wait_for("several readers", || threads(backend) > 2);
+    kill(backend);
+    assert!(killed.join().expect("the client's thread ends").is_err());
+    wait_for("the readers to be gone", || threads(backend) == 0);
+    let mut again = server.recovered(&mut client);
+    assert_eq!(value::<i64>(&mut again, "SELECT count(*) FROM corgipile.disks"), 0);
+    assert_eq!(value::<i64>(&mut again, "SELECT count(*) FROM pg_ls_tmpdir()"), 0);
+    assert_eq!(value::<i64>(&mut again, "SELECT train_sgd('wide', max_epochs => 1)"), 1);
 }

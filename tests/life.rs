@@ -30,14 +30,9 @@ fn a_killed_training_leaves_nothing_half_written() {
         client.batch_execute("SELECT train_sgd('wide', max_epochs => 100000, tolerance => 0)").expect_err("is killed")
     });
     wait_for("the read thread", || corgipile_tests::threads(backend) > 1);
-    // kill -9, as the kernel does when memory runs out: PostgreSQL restarts all its backends.
-    let status = std::process::Command::new("kill").args(["-9", &backend.to_string()]).status();
-    assert!(status.expect("kill runs").success());
+    corgipile_tests::kill(backend);
     training.join().expect("the client's thread ends");
-    // A connection made before the server has noticed would be ended again.
-    wait_for("the server to notice", || witness.batch_execute("SELECT 1").is_err());
-    wait_for("the server to recover", || server.try_connect("postgres").is_ok());
-    let mut client = server.connect();
+    let mut client = server.recovered(&mut witness);
     assert_eq!(value::<i64>(&mut client, "SELECT count(*) FROM corgipile.models"), 1);
     let again: i64 = value(&mut client, "SELECT train_sgd('wide', max_epochs => 1)");
     assert!(again > 1);

@@ -20,6 +20,8 @@ pub struct Survey {
     pub seen: u64,
     /// What the operators did on them: an epoch of its own.
     pub trace: EpochTrace,
+    /// CPU time of ordering the tuples looked at as if from a cache, in nanoseconds: without scaling them.
+    pub cached_order_ns: u64,
     /// Bytes of pages of the table and of its values out of line, in all.
     pub table_bytes: u64,
     /// How fast the disk is, where the table is not in memory.
@@ -139,6 +141,7 @@ impl Survey {
         };
         Problem {
             rates: found.map(|rate| rate.rate),
+            cached_shuffle: self.minibatches() / (self.cached_order_ns.max(1) as f64 * 1e-9),
             bytes_per_minibatch: self.table_bytes as f64 / (self.minibatches() * self.scale()).max(1.0),
             cores: given.cores,
             // As if of two buffers, which is what the program knows.
@@ -161,12 +164,14 @@ impl Survey {
     /// The best plan; an error if what was asked for does not fit into memory.
     pub fn plan(&self, given: &Given) -> Result<Plan> {
         let want = blocks::auto_buffer_bytes(self.table_bytes as usize, given.most_buffer);
-        let most = given.buffer.unwrap_or(want);
+        // On a disk a larger buffer allows larger blocks.
+        let most = given.buffer.unwrap_or(if self.disk.is_some() { given.most_buffer } else { want });
         let least = given.buffer.unwrap_or(blocks::MIN_BUFFER_BYTES.min(want));
         let sizes = self.blocks(given, most);
         let problem = self.problem(given, &sizes, (least, most));
         let Choice { throughput, reading, theta, block, buffer, cache, limit } = problem.solve()?;
         let chosen = problem.blocks.iter().position(|(bytes, _)| *bytes == block).unwrap_or(0);
+        let buffer = buffer.min((block * blocks::BLOCKS_PER_BUFFER as f64).max(want as f64));
         // In whole megabytes, so that a slightly different estimate does not mean another order of tuples.
         let whole = |bytes: u64| if bytes < 2 << 20 { bytes } else { bytes >> 20 << 20 };
         Ok(Plan {
@@ -215,7 +220,7 @@ mod tests {
         let records =
             [record(5_210_000, 1_200_000), record(3_480_000, 1_300_000), record(0, 100_000), record(0, 800_000)];
         let trace = EpochTrace { epoch: 1, cached: false, wall_ns: 3_000_000, records };
-        Survey { pages: 66_700, seen: 667, trace, table_bytes: 521 << 20, disk }
+        Survey { pages: 66_700, seen: 667, trace, cached_order_ns: 100_000, table_bytes: 521 << 20, disk }
     }
 
     fn given() -> Given {
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     fn in_memory_blocks_are_small_and_what_fits_is_kept() {
         let plan = survey(None).plan(&given()).expect("feasible");
-        assert_eq!((plan.block, plan.buffer, plan.cache), (128 << 10, 52 << 20, false), "{plan:?}");
+        assert_eq!((plan.block, plan.buffer, plan.cache), (128 << 10, 26 << 20, false), "{plan:?}");
         assert_eq!((plan.rows, plan.decoded_bytes), (3e6, 348e6));
         // 2.5 ms for 30,000 tuples in the write thread.
         assert!((plan.throughput - 12e6).abs() < 1e3 && plan.limit == Limit::WriteThread, "{plan:?}");
@@ -252,8 +257,8 @@ mod tests {
             crate::disk::PROBED.iter().map(|b| (*b as f64, *b as f64 / (0.008 + *b as f64 / 150e6))).collect();
         let survey = survey(Curve::new(&points));
         let plan = survey.plan(&given()).expect("feasible");
-        // The largest of which 64 fill a buffer.
-        assert_eq!((plan.block, plan.limit), (512 << 10, Limit::Bandwidth), "{plan:?}");
+        // The largest of which 64 fill a buffer, which is larger for it.
+        assert_eq!((plan.block, plan.buffer, plan.limit), (1 << 20, 64 << 20, Limit::Bandwidth), "{plan:?}");
         assert!(plan.what_if[2] > 1.9 && plan.disk);
         // A disk without ways does not need them.
         let flat = Curve::new(&[(8192.0, 300e6), (8e6, 300e6)]);
@@ -267,7 +272,7 @@ mod tests {
         let records =
             [record(5_300_000, 200_000), record(5_200_000, 1_500_000), record(0, 100_000), record(0, 200_000)];
         let trace = EpochTrace { epoch: 1, cached: false, wall_ns: 3_000_000, records };
-        let survey = Survey { pages: 154, seen: 5, trace, table_bytes: 165 << 20, disk: None };
+        let survey = Survey { pages: 154, seen: 5, trace, cached_order_ns: 10_000, table_bytes: 165 << 20, disk: None };
         let plan = survey.plan(&given()).expect("feasible");
         // A page holds 130 tuples, 1 MB: a buffer holds 16 of them.
         assert_eq!((plan.block, plan.buffer, plan.cache), (8192, 16 << 20, true), "{plan:?}");

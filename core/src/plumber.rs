@@ -118,6 +118,8 @@ pub fn rates(trace: &EpochTrace) -> [Rate; 4] {
 pub struct Problem {
     /// R of scan, decode, shuffle, sgd, in minibatches per second and core.
     pub rates: [f64; 4],
+    /// R of shuffle over a cache, whose tuples were scaled when it was filled.
+    pub cached_shuffle: f64,
     /// Bytes read for a minibatch.
     pub bytes_per_minibatch: f64,
     /// Cores.
@@ -226,7 +228,7 @@ fn usable(x: f64) -> bool {
 
 impl<'a> Program<'a> {
     fn new(problem: &'a Problem) -> Self {
-        let rates = || problem.rates.iter().copied().filter(|rate| usable(*rate));
+        let rates = || problem.rates.iter().copied().chain([problem.cached_shuffle]).filter(|rate| usable(*rate));
         let top = rates().fold(1.0, f64::max);
         let bandwidth = problem.blocks.iter().map(|(_, bw)| *bw).filter(|bw| usable(*bw)).fold(0.0, f64::max);
         let most = rates().fold(f64::INFINITY, f64::min).min(1e300) * problem.cores;
@@ -259,9 +261,12 @@ impl<'a> Program<'a> {
         let mut model = variables.maximise(goal).using(microlp);
         let relief = if self.filled { big } else { 0.0 };
         for (i, rate) in problem.rates.iter().enumerate().filter(|(_, rate)| usable(**rate)) {
-            // Scan and decode lie below the cache.
-            let free = if i < 2 { relief * *cache } else { Expression::from(0.0) };
+            // Scan and decode lie below the cache; so does the scaling of tuples.
+            let free = if i < 3 { relief * *cache } else { Expression::from(0.0) };
             model = model.with(constraint!(*x <= theta[i] * (rate / top) + free));
+        }
+        if usable(problem.cached_shuffle) {
+            model = model.with(constraint!(*x <= theta[2] * (problem.cached_shuffle.max(problem.rates[2]) / top)));
         }
         model = model.with(constraint!(theta[0] + theta[1] + theta[2] + theta[3] <= problem.cores));
         model = model.with(constraint!(theta[0] + theta[1] <= 1.0));
@@ -286,7 +291,7 @@ impl<'a> Program<'a> {
         }
         let solution = model.solve().map_err(|_| Error::MemoryLimit {
             what: "two buffers of enough blocks, and what is kept beside them".into(),
-            needed: (2.0 * least) as usize,
+            needed: (2.0 * least + if self.cache == Some(true) { problem.cache_bytes } else { 0.0 }) as usize,
             limit: problem.memory as usize,
         })?;
         Ok(Found {
@@ -340,7 +345,8 @@ impl Problem {
     fn bounds(&self, block: usize, cache: bool) -> [(Limit, f64); 4] {
         let seconds =
             |range: std::ops::Range<usize>| self.rates[range].iter().map(|r| 1.0 / r.max(1e-300)).sum::<f64>();
-        let (write, read) = (if cache { 0.0 } else { seconds(0..2) }, seconds(2..4));
+        let shuffle = if cache { self.cached_shuffle.max(self.rates[2]) } else { self.rates[2] };
+        let (write, read) = (if cache { 0.0 } else { seconds(0..2) }, 1.0 / shuffle.max(1e-300) + seconds(3..4));
         let bandwidth = if cache { f64::INFINITY } else { self.blocks[block].1 / self.bytes_per_minibatch.max(1e-9) };
         [
             (Limit::WriteThread, 1.0 / write),
@@ -423,6 +429,7 @@ pub fn judge(trace: &[EpochTrace], have: Resources, plan: Option<Plan>) -> Optio
     };
     let problem = Problem {
         rates: each,
+        cached_shuffle: each[2],
         bytes_per_minibatch: found[0].bytes,
         cores: have.cores,
         memory: have.memory,
@@ -458,6 +465,7 @@ mod tests {
     fn problem() -> Problem {
         Problem {
             rates: [20e6, 15e6, 100e6, 40e6],
+            cached_shuffle: 100e6,
             bytes_per_minibatch: 170.0,
             cores: 2.0,
             memory: 256e6,
@@ -526,12 +534,12 @@ mod tests {
         #[test]
         fn nothing_beats_the_solution(
             rates in prop::array::uniform4(1e5f64..1e8), bytes in 20f64..2000.0, cores in 1f64..4.0, memory in 2e7f64..5e8,
-            cache in 1e6f64..1e9, bandwidths in prop::collection::vec(1e7f64..1e9, 1..5),
+            cache in 1e6f64..1e9, cached_shuffle in 1e5f64..1e8, bandwidths in prop::collection::vec(1e7f64..1e9, 1..5),
         ) {
             let mut blocks: Vec<(f64, f64)> = bandwidths.iter().enumerate().map(|(i, bw)| (8e3 * 12f64.powi(i as i32), *bw)).collect();
             blocks.sort_by(|a, b| a.0.total_cmp(&b.0));
             let problem = Problem {
-                rates, bytes_per_minibatch: bytes, cores, memory, cache_bytes: cache, blocks, blocks_per_buffer: 10.0,
+                rates, cached_shuffle, bytes_per_minibatch: bytes, cores, memory, cache_bytes: cache, blocks, blocks_per_buffer: 10.0,
                 buffer: (1e5, 1e9), cache: None,
             };
             // Brute force: every block size and cache decision in closed form.

@@ -243,6 +243,11 @@ impl Compute {
         Ok(Some(done))
     }
 
+    /// Whether tuples are shuffled in the buffer.
+    pub fn shuffles(&self) -> bool {
+        self.params.shuffle.tuples()
+    }
+
     /// Where time went so far.
     pub fn time(&self) -> ComputeTime {
         self.time

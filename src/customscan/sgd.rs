@@ -21,7 +21,7 @@ use corgipile_core::labels::{LabelCoder, Meaning};
 use corgipile_core::loss::Loss;
 use corgipile_core::model::{Header, Model};
 use corgipile_core::params::{ClassWeight, Params, Schedule, Shuffle};
-use corgipile_core::plumber::{self, EpochTrace, Record, Resources};
+use corgipile_core::plumber::{self, EpochTrace, Operator, Record, Resources};
 use corgipile_core::trainer::{EpochReport, Measured, StopReason, Trained, Trainer};
 use corgipile_core::tuples::{Density, TupleBuffer};
 use corgipile_core::weights::Rows;
@@ -379,7 +379,8 @@ impl Sgd {
             let open = params.block_size.is_none()
                 || params.buffer_size.or(settings.buffer_size).is_none()
                 || params.cache.is_none();
-            if !params.advise && !(open && BlockShuffle::table_bytes(blocks) >= LEAST_SURVEYED) {
+            let wanted = params.advise || (open && BlockShuffle::table_bytes(blocks) >= LEAST_SURVEYED);
+            if !wanted {
                 return None;
             }
             Progress::phase(Phase::Sampling, 0);
@@ -882,6 +883,33 @@ impl Sgd {
     }
 }
 
+/// The plan, and the records of the last epoch that was traced.
+fn explain_trace(out: &Explainer, outcome: &Outcome) {
+    if let Some(plan) = &outcome.plan {
+        let cache = if plan.cache { "cache" } else { "no cache" };
+        let (reading, later) = (plan.reading / 1e6, plan.throughput / 1e6);
+        let text =
+            format!("{cache}, {reading:.2} then {later:.2} million minibatches/s, held down by {}", plan.limit.words());
+        out.text("Planned", &text);
+    }
+    let Some(epoch) = outcome.trace.last() else { return };
+    for (operator, (record, rate)) in Operator::ALL.iter().zip(epoch.records.iter().zip(plumber::rates(epoch))) {
+        if record.completions == 0 {
+            continue;
+        }
+        let theta = record.cpu_ns as f64 / epoch.wall_ns.max(1) as f64;
+        let rate_text = match rate.rate.is_finite() {
+            true => format!("{:.2} million minibatches/s and core", rate.rate / 1e6),
+            false => "no time".into(),
+        };
+        let text = format!(
+            "{} completions, visit ratio {:.2}, {rate_text}, {theta:.2} cores",
+            record.completions, rate.visit_ratio
+        );
+        out.text(&format!("Epoch {} {}", epoch.epoch, operator.name()), &text);
+    }
+}
+
 fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64)
 }
@@ -1046,6 +1074,9 @@ impl CustomNode for Sgd {
             out.time("SGD CPU Time", done.time.sgd_ns);
             out.time("Read Thread Waited", done.time.wait_ns);
             out.time("Write Thread Waited", outcome.wait_ns);
+            if out.is_timing() {
+                explain_trace(&out, outcome);
+            }
         }
     }
 }

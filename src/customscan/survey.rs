@@ -9,6 +9,7 @@ use super::read_thread::{Batch, Compute};
 use super::sgd::class_weights;
 use super::tuple_shuffle::{Filled, TupleShuffle};
 use crate::pg::node::Node;
+use crate::pg::thread;
 use corgipile_core::advice::Survey;
 use corgipile_core::labels::LabelCoder;
 use corgipile_core::loss::Loss;
@@ -170,7 +171,7 @@ unsafe fn look(
         let relation = (*(*blocks).css.ss.ss_currentRelation).rd_id;
         let on_disk = waits * 2 > looks - 2;
         let disk = if on_disk { disk::curve_of(relation) } else { None };
-        let [order, step] = time_steps(shuffle, &sample, params, density, memory);
+        let [order, step, cached_order] = time_steps(shuffle, &sample, params, density, memory);
         let per_row = |ns: u64| (ns as f64 * decode.completions as f64 / sample.len().max(1) as f64) as u64;
         let rows = decode.completions;
         let records = [
@@ -188,18 +189,20 @@ unsafe fn look(
         let out_of_line = decode.detoasted_bytes > 0;
         let own = u64::from(pages) * u64::from(pg_sys::BLCKSZ);
         let table_bytes = if out_of_line { BlockShuffle::table_bytes(blocks) } else { own };
-        Some(Survey { pages: u64::from(pages), seen, trace, table_bytes, disk })
+        let cached_order_ns = per_row(cached_order);
+        Some(Survey { pages: u64::from(pages), seen, trace, cached_order_ns, table_bytes, disk })
     }
 }
 
-/// CPU time of ordering and of training on the sample, the second time round; 0 where it cannot be told.
+/// CPU time of scaling and ordering, of training on the sample, the second time round, and of ordering only;
+/// 0 where it cannot be told.
 unsafe fn time_steps(
     shuffle: *mut Node<TupleShuffle>,
     sample: &TupleBuffer,
     params: &Params,
     density: Density,
     memory: usize,
-) -> [u64; 2] {
+) -> [u64; 3] {
     // A step takes the same time at any rate; a small one will not diverge.
     let shuffle_as = match params.shuffle {
         Shuffle::Auto | Shuffle::Mrs | Shuffle::SlidingWindow => Shuffle::Corgipile,
@@ -207,7 +210,7 @@ unsafe fn time_steps(
     };
     let trial = Params { learning_rate: Some(1e-6), shuffle: shuffle_as, eval_fraction: 0.0, ..params.clone() };
     // SAFETY: as for `survey`.
-    let Some(coder) = (unsafe { (*shuffle).state.coder() }) else { return [0; 2] };
+    let Some(coder) = (unsafe { (*shuffle).state.coder() }) else { return [0; 3] };
     // SAFETY: as for `survey`.
     let weights = class_weights(&trial, coder, unsafe { (*shuffle).state.target_type }, false);
     let mut compute = Compute::new(trial, coder.loss(), density, memory, None);
@@ -219,7 +222,7 @@ unsafe fn time_steps(
             tuples = tuples.with_weights();
         }
         if tuples.append_all(sample).is_err() {
-            return [0; 2];
+            return [0; 3];
         }
         let mut batch = Batch {
             tuples,
@@ -234,18 +237,23 @@ unsafe fn time_steps(
             starts: Vec::new(),
             pass: None,
         };
+        let start = thread::cpu_ns();
+        if batch.tuples.arrange(compute.shuffles(), 0, 0, fill).is_err() {
+            return [0; 3];
+        }
+        let ordered = thread::cpu_ns() - start;
         let done = compute.consume(&mut batch, || {
             check_for_interrupts!();
             true
         });
         if done.is_err() {
-            return [0; 2];
+            return [0; 3];
         }
         let now = compute.time();
         if fill == 1 {
-            return [now.shuffle_ns - before[0], now.sgd_ns - before[1]];
+            return [now.shuffle_ns - before[0], now.sgd_ns - before[1], ordered];
         }
         before = [now.shuffle_ns, now.sgd_ns];
     }
-    before
+    [0; 3]
 }

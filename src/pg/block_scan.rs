@@ -98,7 +98,7 @@ impl Ahead {
     #[inline]
     fn now() -> (u64, u64, i64, i64) {
         // SAFETY: plain counters of the backend, read on its own thread.
-        let usage = unsafe { &*(&raw const pg_sys::pgBufferUsage) };
+        let usage = unsafe { pg_sys::pgBufferUsage };
         (thread::cpu_ns(), thread::wall_ns(), usage.shared_blks_read, usage.shared_blks_hit)
     }
 

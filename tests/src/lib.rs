@@ -92,6 +92,14 @@ impl Server {
         self.connect_to("postgres")
     }
 
+    /// A new connection after a crash, which `witness`, a connection from before, must have seen: one that
+    /// is made before the server has noticed would be ended again.
+    pub fn recovered(&self, witness: &mut Client) -> Client {
+        wait_for("the server to notice", || witness.batch_execute("SELECT 1").is_err());
+        wait_for("the server to recover", || self.try_connect("postgres").is_ok());
+        self.connect()
+    }
+
     /// A connection in which the extension is installed, with `wide`: label-clustered tuples large
     /// enough for a training to take a while.
     pub fn with_table(&self, rows: u32, dims: u32) -> Client {
@@ -140,6 +148,12 @@ pub fn sqlstate(error: &postgres::Error) -> String {
 /// The process behind a connection.
 pub fn pid(client: &mut Client) -> i32 {
     value(client, "SELECT pg_backend_pid()")
+}
+
+/// Kills a backend as the kernel does when memory runs out: PostgreSQL restarts all of them.
+pub fn kill(pid: i32) {
+    let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(status.expect("kill runs").success());
 }
 
 /// Threads of a process.
