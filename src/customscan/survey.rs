@@ -111,13 +111,14 @@ unsafe fn look(
         let pages = (*blocks).state.layout().pages;
         let loss = || (*shuffle).state.coder().map_or(Loss::LogLoss, LabelCoder::loss);
         let buffer = |bytes: usize| {
-            let tuples = TupleBuffer::new(density, bytes.min(memory / 8));
+            let tuples = TupleBuffer::new(density, bytes);
             if (*shuffle).state.is_weighted() { tuples.with_weights() } else { tuples }
         };
-        let (mut tuples, mut sample) = (buffer(RUN_BYTES), buffer(SAMPLE_BYTES));
+        let (mut tuples, mut sample) = (buffer(RUN_BYTES.min(memory / 8)), buffer(SAMPLE_BYTES.min(memory / 8)));
         (*shuffle).state.trace(true);
         let (mut scan, mut decode) = (Record::default(), Record::default());
         let (mut seen, mut waits, mut looks) = (0u64, 0, 0);
+        let mut costs: Vec<f64> = Vec::new();
         let mut assumed = loss();
         let mut length = 1;
         let mut left = Vec::new();
@@ -130,6 +131,7 @@ unsafe fn look(
                 length = RUN_PAGES.min((RUN_BYTES / bytes) as u32).min(affordable).max(1);
                 (scan, decode) = (Record::default(), Record::default());
                 (seen, waits) = (0, 0);
+                costs.clear();
                 sample.clear();
                 left = runs(params.seed, pages, length);
             }
@@ -157,6 +159,9 @@ unsafe fn look(
             let [one, other] = (*shuffle).state.take_records();
             let idle = (one.wall_ns + other.wall_ns).saturating_sub(one.cpu_ns + other.cpu_ns);
             waits += u32::from(one.pages_read > 0 && idle > DISK_WAIT);
+            if other.completions > 0 {
+                costs.push((one.cpu_ns + other.cpu_ns) as f64 / other.completions as f64);
+            }
             add(&mut scan, &one);
             add(&mut decode, &other);
             looks += 1;
@@ -168,11 +173,27 @@ unsafe fn look(
         if decode.completions == 0 {
             return None;
         }
+        // A run that was held up by something else is not what the others will be.
+        costs.sort_by(f64::total_cmp);
+        let usual = costs.get(costs.len() / 2).map_or(0.0, |cost| cost * decode.completions as f64);
+        let times = usual / ((scan.cpu_ns + decode.cpu_ns) as f64).max(1.0);
+        for record in [&mut scan, &mut decode] {
+            record.cpu_ns = (record.cpu_ns as f64 * times) as u64;
+        }
         let relation = (*(*blocks).css.ss.ss_currentRelation).rd_id;
         let on_disk = waits * 2 > looks - 2;
         let disk = if on_disk { disk::curve_of(relation) } else { None };
-        let [order, step, cached_order] = time_steps(shuffle, &sample, params, density, memory);
-        let per_row = |ns: u64| (ns as f64 * decode.completions as f64 / sample.len().max(1) as f64) as u64;
+        // As much as does not stay in the processor's caches, but little beside the table.
+        let decoded = (decode.bytes as f64 * f64::from(pages) / seen as f64) as usize;
+        let enough = (decoded / 16).clamp(SAMPLE_BYTES / 4, 2 * SAMPLE_BYTES).min(memory / 8);
+        let mut many = buffer(usize::MAX);
+        while sample.len() > 0 && many.bytes_used() < enough {
+            if many.append_all(&sample).is_err() {
+                return None;
+            }
+        }
+        let [order, step, cached_order] = time_steps(shuffle, &many, params, density, memory);
+        let per_row = |ns: u64| (ns as f64 * decode.completions as f64 / many.len().max(1) as f64) as u64;
         let rows = decode.completions;
         let records = [
             scan,
