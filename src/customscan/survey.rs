@@ -20,9 +20,11 @@ use corgipile_core::tuples::{Density, TupleBuffer};
 use pgrx::{check_for_interrupts, pg_sys};
 use std::time::{Duration, Instant};
 
-/// The part of a table that is looked at, and the fewest runs of pages that are.
+/// The part of a table that is looked at, and the fewest runs and pages that are: those of a small table may
+/// differ a lot.
 const PART: u32 = 100;
 const LEAST_RUNS: u32 = 5;
+const LEAST_PAGES: u32 = 256;
 /// Pages of a run at most: the smallest block that is chosen unasked.
 const RUN_PAGES: u32 = (corgipile_core::advice::LEAST_BLOCK / pg_sys::BLCKSZ as usize) as u32;
 /// Bytes of decoded tuples of a run, and of all that are trained on to time a step.
@@ -36,7 +38,7 @@ const DISK_WAIT: u64 = 50_000;
 /// spread over the table wherever it is cut off.
 fn runs(seed: i64, pages: u32, length: u32) -> Vec<u32> {
     let all = pages.div_ceil(length);
-    let parts = (all / PART).max(LEAST_RUNS).min(all).max(1);
+    let parts = (all / PART).max(LEAST_RUNS).max(LEAST_PAGES / length).min(all).max(1);
     let mut rng = generator(seed, Stream::Sample, 1, length);
     let mut runs: Vec<u32> = (0..parts)
         .map(|i| {
