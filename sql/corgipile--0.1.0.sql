@@ -380,3 +380,358 @@ COMMENT ON VIEW corgipile.training_progress IS 'trainings that run now, of the r
 
 GRANT SELECT ON corgipile.models, corgipile.training_history, corgipile.training_progress, corgipile.trace, corgipile.tuning
     TO PUBLIC;
+
+-- ---------------------------------------------------------------- judging models
+CREATE FUNCTION corgipile.roc_auc_transition(internal, double precision, boolean) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_roc_auc_transition' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION corgipile.roc_auc_combine(internal, internal) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_roc_auc_combine' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION corgipile.roc_auc_serial(internal) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'corgipile_roc_auc_serial' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION corgipile.roc_auc_deserial(bytea, internal) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_roc_auc_deserial' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION corgipile.roc_auc_final(internal) RETURNS double precision
+    AS 'MODULE_PATHNAME', 'corgipile_roc_auc_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE AGGREGATE corgipile.roc_auc(score double precision, positive boolean) (
+    SFUNC = corgipile.roc_auc_transition, STYPE = internal, SSPACE = 8388608,
+    COMBINEFUNC = corgipile.roc_auc_combine, SERIALFUNC = corgipile.roc_auc_serial,
+    DESERIALFUNC = corgipile.roc_auc_deserial, FINALFUNC = corgipile.roc_auc_final, FINALFUNC_MODIFY = READ_WRITE,
+    PARALLEL = SAFE);
+COMMENT ON AGGREGATE corgipile.roc_auc(double precision, boolean) IS
+    'area under the ROC curve, in at most 8 MB: exact up to 262,144 different scores, to 4e-6 beyond';
+
+-- A query for the rows of a source that a model can be judged on: numbers of the actual and of the predicted class
+-- (from 1; 0: a class that the model does not know), or the two numbers of a regression; the score; the
+-- probability of the actual class, NULL where the loss has none.
+CREATE FUNCTION corgipile.judging_query(model text, source regclass, filter text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    features text;
+    target text := info ->> 'target';
+    kind text;
+    classes text;
+    probability text := 'NULL::float8';
+    score text;
+BEGIN
+    IF source IS NULL THEN
+        RAISE EXCEPTION 'the source to judge the model on is NULL' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    SELECT string_agg(format('t.%I', f.name), ', ' ORDER BY f.n), bool_and(f.name <> '') INTO features, kind
+    FROM jsonb_array_elements_text(info -> 'features') WITH ORDINALITY AS f(name, n);
+    IF kind IS DISTINCT FROM 'true' OR target = '' THEN
+        RAISE EXCEPTION 'model % was trained on expressions, so its columns cannot be found in a table by name', model
+            USING ERRCODE = 'undefined_column', HINT = 'Judge it by corgipile.roc_auc and predict in a query of your own.';
+    END IF;
+    PERFORM 1 FROM pg_attribute a WHERE a.attrelid = source AND a.attname = target AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'column "%" of % does not exist', target, source
+            USING ERRCODE = 'undefined_column', HINT = format('The model predicts "%s"; judge it on a table that has it.', target);
+    END IF;
+    score := format('corgipile.predict_score(%L::text, %s)', model, features);
+    IF jsonb_array_length(info -> 'classes') = 0 THEN
+        RETURN format('SELECT t.%I::float8 AS actual, %s AS predicted, NULL::float8 AS score, NULL::float8 AS probability FROM %s AS t%s',
+            target, score, source, coalesce(' WHERE (' || filter || ')', ''));
+    END IF;
+    SELECT string_agg(format('%L::%s', c.class, info ->> 'target_type'), ', ' ORDER BY c.n) INTO classes
+    FROM jsonb_array_elements_text(info -> 'classes') WITH ORDINALITY AS c(class, n);
+    -- Of two classes everything follows from the score.
+    kind := info ->> 'loss';
+    IF kind = 'softmax' THEN
+        probability := format('CASE WHEN c.actual > 0 THEN corgipile.predict_proba(%L::text, %s, (%L::text[])[c.actual]) END',
+            model, features, ARRAY(SELECT jsonb_array_elements_text(info -> 'classes')));
+        RETURN format('SELECT c.actual, array_position(%L::text[], corgipile.predict(%L::text, %s)) AS predicted, NULL::float8 AS score, %s AS probability FROM %s AS t '
+            'CROSS JOIN LATERAL (SELECT CASE WHEN t.%I IS NOT NULL THEN coalesce(array_position(ARRAY[%s], t.%I::%s), 0) END AS actual) AS c%s',
+            ARRAY(SELECT jsonb_array_elements_text(info -> 'classes')), model, features, probability, source, target, classes, target,
+            info ->> 'target_type', coalesce(' WHERE (' || filter || ')', ''));
+    END IF;
+    IF kind = 'log_loss' THEN
+        probability := 'CASE WHEN abs(s.score) < 700 THEN 1 / (1 + exp(CASE c.actual WHEN 2 THEN -s.score ELSE s.score END)) ELSE ((s.score > 0) = (c.actual = 2))::int END';
+    ELSIF kind = 'modified_huber' THEN
+        probability := 'CASE c.actual WHEN 2 THEN 1 + least(greatest(s.score, -1), 1) ELSE 1 - least(greatest(s.score, -1), 1) END / 2';
+    END IF;
+    RETURN format('SELECT c.actual, 1 + (s.score > 0)::int AS predicted, s.score, %s AS probability FROM %s AS t '
+        'CROSS JOIN LATERAL (SELECT %s AS score OFFSET 0) AS s '
+        'CROSS JOIN LATERAL (SELECT CASE WHEN t.%I IS NOT NULL THEN coalesce(array_position(ARRAY[%s], t.%I::%s), 0) END AS actual) AS c%s',
+        probability, source, score, target, classes, target, info ->> 'target_type', coalesce(' WHERE (' || filter || ')', ''));
+END
+$$;
+
+-- Counts of each pair of actual and predicted class; the row without classes is of all, with what is not counted.
+CREATE FUNCTION corgipile.judged(model text, source regclass, filter text,
+    OUT actual integer, OUT predicted integer, OUT count bigint, OUT log_loss double precision, OUT roc_auc double precision)
+    RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    -- Two programs clip probabilities alike: scikit-learn's log_loss, and this.
+    RETURN QUERY EXECUTE format(
+        'SELECT q.actual, q.predicted, count(*), sum(CASE WHEN q.probability IS NOT NULL THEN -ln(least(greatest(q.probability, 2.220446049250313e-16), 1 - 2.220446049250313e-16)) END), '
+        'CASE WHEN grouping(q.actual) = 1 THEN corgipile.roc_auc(q.score, q.actual = 2) END FROM (%s) AS q '
+        'WHERE q.actual IS NOT NULL AND q.predicted IS NOT NULL GROUP BY GROUPING SETS ((q.actual, q.predicted), ())',
+        corgipile.judging_query(model, source, filter));
+END
+$$;
+
+-- An unknown class is an error: no number would mean anything.
+CREATE FUNCTION corgipile.unknown_class(model text, target text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'column "%" has a value that model % has not seen in training', target, model
+        USING ERRCODE = 'invalid_parameter_value',
+              HINT = format('Its classes are: %s. Leave the other rows out with filter.',
+                  (SELECT string_agg(c, ', ') FROM jsonb_array_elements_text(corgipile.model_info(model) -> 'classes') AS c));
+END
+$$;
+
+DO $do$
+DECLARE
+    schema text := '@extschema@';
+BEGIN
+    EXECUTE format($create$
+CREATE FUNCTION %1$I.confusion_matrix(model text, source regclass, filter text DEFAULT NULL,
+    OUT actual text, OUT predicted text, OUT count bigint) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    classes text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'classes'));
+BEGIN
+    IF cardinality(classes) = 0 THEN
+        RAISE EXCEPTION 'model %% predicts a number, not a class', model
+            USING ERRCODE = 'wrong_object_type', HINT = 'Use evaluate_sgd.';
+    END IF;
+    -- Every pair of classes, also those that do not occur; a value that is no class of the model under its place, 0.
+    RETURN QUERY
+        WITH judged AS MATERIALIZED (SELECT * FROM corgipile.judged(model, source, filter))
+        SELECT CASE a.n WHEN 0 THEN '(unknown)' ELSE classes[a.n] END, classes[p.n], coalesce(j.count, 0)
+        FROM generate_series(0, cardinality(classes)) AS a(n) CROSS JOIN generate_series(1, cardinality(classes)) AS p(n)
+        LEFT JOIN judged j ON j.actual = a.n AND j.predicted = p.n
+        WHERE a.n > 0 OR j.count > 0
+        ORDER BY a.n, p.n;
+END
+$$;
+
+CREATE FUNCTION %1$I.evaluate_classes(model text, source regclass, filter text DEFAULT NULL,
+    OUT class text, OUT support bigint, OUT "precision" double precision, OUT recall double precision, OUT f1_score double precision)
+    RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    classes text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'classes'));
+    unknown boolean;
+BEGIN
+    IF cardinality(classes) = 0 THEN
+        RAISE EXCEPTION 'model %% predicts a number, not a class', model
+            USING ERRCODE = 'wrong_object_type', HINT = 'Use evaluate_sgd.';
+    END IF;
+    FOR class, support, "precision", recall, f1_score, unknown IN
+        WITH judged AS MATERIALIZED (SELECT * FROM corgipile.judged(model, source, filter)),
+        counts AS (
+            SELECT k, coalesce(sum(j.count) FILTER (WHERE j.actual = k AND j.predicted = k), 0)::float8 AS hits,
+                   coalesce(sum(j.count) FILTER (WHERE j.predicted = k), 0)::float8 AS claims,
+                   coalesce(sum(j.count) FILTER (WHERE j.actual = k), 0) AS support
+            FROM generate_series(1, cardinality(classes)) AS k CROSS JOIN judged j GROUP BY k)
+        SELECT classes[k], c.support, coalesce(c.hits / nullif(c.claims, 0), 0), coalesce(c.hits / nullif(c.support, 0), 0),
+               coalesce(2 * c.hits / nullif(c.claims + c.support, 0), 0), EXISTS (SELECT FROM judged j WHERE j.actual = 0)
+        FROM counts c ORDER BY k
+    LOOP
+        IF unknown THEN
+            PERFORM corgipile.unknown_class(model, info ->> 'target');
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION %1$I.evaluate_sgd(model text, source regclass, filter text DEFAULT NULL,
+    OUT rows bigint, OUT accuracy double precision, OUT balanced_accuracy double precision, OUT "precision" double precision,
+    OUT recall double precision, OUT f1_score double precision, OUT log_loss double precision, OUT roc_auc double precision,
+    OUT mean_absolute_error double precision, OUT root_mean_squared_error double precision, OUT r2_score double precision)
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    classes integer := jsonb_array_length(info -> 'classes');
+    unknown boolean;
+BEGIN
+    IF classes = 0 THEN
+        EXECUTE format(
+            'SELECT count(*), avg(abs(q.actual - q.predicted)), sqrt(avg((q.actual - q.predicted) ^ 2)), '
+            '1 - avg((q.actual - q.predicted) ^ 2) / nullif(var_pop(q.actual), 0) FROM (%%s) AS q '
+            'WHERE q.actual IS NOT NULL AND q.predicted IS NOT NULL', corgipile.judging_query(model, source, filter))
+            INTO rows, mean_absolute_error, root_mean_squared_error, r2_score;
+        RETURN;
+    END IF;
+    WITH judged AS MATERIALIZED (SELECT * FROM corgipile.judged(model, source, filter)),
+    pairs AS (SELECT * FROM judged j WHERE j.actual IS NOT NULL),
+    of_class AS (
+        SELECT k, coalesce(sum(j.count) FILTER (WHERE j.actual = k AND j.predicted = k), 0)::float8 AS hits,
+               coalesce(sum(j.count) FILTER (WHERE j.predicted = k), 0)::float8 AS claims,
+               coalesce(sum(j.count) FILTER (WHERE j.actual = k), 0)::float8 AS support
+        FROM generate_series(1, classes) AS k LEFT JOIN pairs j ON true GROUP BY k)
+    SELECT t.count, t.log_loss / nullif(t.count, 0), t.roc_auc,
+           (SELECT sum(c.hits) FROM of_class c) / nullif(t.count, 0),
+           -- Classes that do not occur have no recall.
+           (SELECT avg(c.hits / c.support) FROM of_class c WHERE c.support > 0),
+           m."precision", m.recall, m.f1,
+           EXISTS (SELECT FROM pairs p WHERE p.actual = 0)
+    INTO rows, log_loss, roc_auc, accuracy, balanced_accuracy, "precision", recall, f1_score, unknown
+    FROM judged t
+    -- Of two classes the second is the positive one; of more, all count the same.
+    CROSS JOIN LATERAL (
+        SELECT avg(coalesce(c.hits / nullif(c.claims, 0), 0)) AS "precision",
+               avg(coalesce(c.hits / nullif(c.support, 0), 0)) AS recall,
+               avg(coalesce(2 * c.hits / nullif(c.claims + c.support, 0), 0)) AS f1
+        FROM of_class c WHERE t.count > 0 AND (classes > 2 OR c.k = 2)) AS m
+    WHERE t.actual IS NULL;
+    IF unknown THEN
+        PERFORM corgipile.unknown_class(model, info ->> 'target');
+    END IF;
+END
+$$;
+
+CREATE FUNCTION %1$I.export_model(model text) RETURNS jsonb
+    AS 'MODULE_PATHNAME', 'corgipile_export_model' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION %1$I.export_model(model bigint) RETURNS jsonb
+    AS 'MODULE_PATHNAME', 'corgipile_export_model' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION %1$I.import_model(exported jsonb, model_name text DEFAULT NULL) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'import_model_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION %1$I.export_model_sql(model text, OUT class text, OUT score_sql text) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    SET extra_float_digits = 1
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    names text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'features'));
+    exported jsonb;
+    output integer;
+    weights text;
+    intercept text;
+BEGIN
+    IF cardinality(names) = 0 OR '' = ANY (names) THEN
+        RAISE EXCEPTION 'model %% was trained on expressions, so it has no columns to write an expression of', model
+            USING ERRCODE = 'undefined_column';
+    END IF;
+    EXECUTE format('SELECT %%I.export_model($1)', %1$L) INTO exported USING model;
+    FOR output IN 0 .. jsonb_array_length(exported -> 'coef_') - 1 LOOP
+        SELECT coalesce('{' || string_agg(w, ',' ORDER BY n) || '}', '{}') INTO weights
+        FROM jsonb_array_elements_text(exported -> 'coef_' -> output) WITH ORDINALITY AS e(w, n);
+        intercept := exported -> 'intercept_' ->> output;
+        class := CASE jsonb_array_length(exported -> 'coef_') WHEN 1 THEN NULL ELSE exported -> 'classes_' ->> output END;
+        score_sql := CASE cardinality(names)
+            WHEN 1 THEN format('(SELECT coalesce(sum(u.x::float8 * u.w), 0) + (%%s)::float8 FROM unnest(%%I, %%L::float8[]) AS u(x, w))', intercept, names[1], weights)
+            ELSE format('(SELECT coalesce(sum(u.v::float8 * (%%L::float8[])[u.k]), 0) + (%%s)::float8 FROM unnest(%%I, %%I) AS u(k, v))', weights, intercept, names[1], names[2])
+        END;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION %1$I.explain_prediction(model text, features double precision[],
+    OUT feature integer, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT * FROM corgipile.explained($1, NULL, $2) $$;
+CREATE FUNCTION %1$I.explain_prediction(model text, features_k integer[], features_v double precision[],
+    OUT feature integer, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT * FROM corgipile.explained($1, $2, $3) $$;
+$create$, schema);
+    -- The same by id: a number written as text is one.
+    EXECUTE format($create$
+CREATE FUNCTION %1$I.confusion_matrix(model bigint, source regclass, filter text DEFAULT NULL,
+    OUT actual text, OUT predicted text, OUT count bigint) RETURNS SETOF record
+    LANGUAGE sql STABLE AS $$ SELECT * FROM %1$I.confusion_matrix($1::pg_catalog.text, $2, $3) $$;
+CREATE FUNCTION %1$I.evaluate_classes(model bigint, source regclass, filter text DEFAULT NULL,
+    OUT class text, OUT support bigint, OUT "precision" double precision, OUT recall double precision, OUT f1_score double precision)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE AS $$ SELECT * FROM %1$I.evaluate_classes($1::pg_catalog.text, $2, $3) $$;
+CREATE FUNCTION %1$I.evaluate_sgd(model bigint, source regclass, filter text DEFAULT NULL,
+    OUT rows bigint, OUT accuracy double precision, OUT balanced_accuracy double precision, OUT "precision" double precision,
+    OUT recall double precision, OUT f1_score double precision, OUT log_loss double precision, OUT roc_auc double precision,
+    OUT mean_absolute_error double precision, OUT root_mean_squared_error double precision, OUT r2_score double precision)
+    LANGUAGE sql STABLE AS $$ SELECT * FROM %1$I.evaluate_sgd($1::pg_catalog.text, $2, $3) $$;
+CREATE FUNCTION %1$I.export_model_sql(model bigint, OUT class text, OUT score_sql text) RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT AS $$ SELECT * FROM %1$I.export_model_sql($1::pg_catalog.text) $$;
+CREATE FUNCTION %1$I.explain_prediction(model bigint, features double precision[],
+    OUT feature integer, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT AS $$ SELECT * FROM corgipile.explained($1::pg_catalog.text, NULL, $2) $$;
+CREATE FUNCTION %1$I.explain_prediction(model bigint, features_k integer[], features_v double precision[],
+    OUT feature integer, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT AS $$ SELECT * FROM corgipile.explained($1::pg_catalog.text, $2, $3) $$;
+$create$, schema);
+END
+$do$;
+
+-- Weights by feature number and class (NULL where there is one row of them); the intercept is feature 0.
+CREATE FUNCTION corgipile.model_weights(model text,
+    OUT class text, OUT feature integer, OUT weight real) RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+        SELECT CASE WHEN i.info ->> 'loss' = 'softmax' THEN i.info -> 'classes' ->> ((w.n - 1) / (i.n + 1))::int END,
+               CASE WHEN (w.n - 1) % (i.n + 1) = i.n THEN 0 ELSE (w.n - 1) % (i.n + 1) + 1 END::int,
+               w.weight
+        FROM (SELECT info, (info ->> 'n_features')::bigint AS n FROM corgipile.model_info($1) AS info) AS i
+        CROSS JOIN LATERAL unnest(corgipile.weights_of($1)) WITH ORDINALITY AS w(weight, n)
+    $$;
+CREATE FUNCTION corgipile.model_weights(model bigint, OUT class text, OUT feature integer, OUT weight real) RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT AS $$ SELECT * FROM corgipile.model_weights($1::pg_catalog.text) $$;
+CREATE FUNCTION corgipile.weights_of(model text) RETURNS real[]
+    AS 'MODULE_PATHNAME', 'corgipile_model_vector' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+-- What each feature adds to the score (softmax: that of the predicted class), the largest first; feature 0 is the
+-- intercept. The contributions add up to predict_score, but for its rounding to single precision.
+CREATE FUNCTION corgipile.explained(model text, k integer[], v double precision[],
+    OUT feature integer, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    predicted text := CASE WHEN k IS NULL THEN corgipile.predict(model, v) ELSE corgipile.predict(model, k, v) END;
+    many boolean := corgipile.model_info(model) ->> 'loss' = 'softmax';
+BEGIN
+    RETURN QUERY
+        SELECT w.feature, x.value, w.weight::float8, w.weight::float8 * x.value
+        FROM corgipile.model_weights(model) AS w
+        JOIN (SELECT u.k, u.v FROM unnest(coalesce(k, ARRAY(SELECT generate_subscripts(v, 1))), v) AS u(k, v)
+              UNION ALL SELECT 0, 1) AS x(feature, value) ON x.feature = w.feature
+        WHERE NOT many OR w.class = predicted
+        ORDER BY abs(w.weight::float8 * x.value) DESC, w.feature;
+END
+$$;
+
+-- The loss of the epochs as a line for a terminal.
+CREATE FUNCTION corgipile.loss_curve(model text) RETURNS text
+    LANGUAGE sql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+        SELECT string_agg(CASE WHEN e.loss IS NULL THEN 'x'
+                               ELSE substr('▁▂▃▄▅▆▇█', 1 + coalesce(round(7 * (e.loss - e.least) / nullif(e.most - e.least, 0)), 0)::int, 1) END,
+                          '' ORDER BY e.epoch)
+               || format('  %s → %s', round((array_agg(e.loss ORDER BY e.epoch))[1]::numeric, 6),
+                         round((array_agg(e.loss ORDER BY e.epoch DESC))[1]::numeric, 6))
+        FROM (SELECT (h ->> 'epoch')::int AS epoch, (h ->> 'loss')::float8 AS loss,
+                     min((h ->> 'loss')::float8) OVER () AS least, max((h ->> 'loss')::float8) OVER () AS most
+              FROM jsonb_array_elements(corgipile.model_info($1) -> 'history') AS h) AS e
+    $$;
+CREATE FUNCTION corgipile.loss_curve(model bigint) RETURNS text
+    LANGUAGE sql STABLE STRICT AS $$ SELECT corgipile.loss_curve($1::pg_catalog.text) $$;

@@ -9,6 +9,7 @@
 #![deny(missing_docs)]
 
 pub mod advice;
+pub mod auc;
 pub mod blocks;
 pub mod cache;
 pub mod clustering;
@@ -27,6 +28,7 @@ pub mod permute;
 pub mod plumber;
 pub mod scaling;
 pub mod trainer;
+pub mod transfer;
 pub mod tuples;
 pub mod vector;
 pub mod weights;

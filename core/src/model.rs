@@ -238,11 +238,11 @@ impl Model {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sample(weights: Vec<f32>, loss: Loss, classes: usize) -> Model {
+    pub(crate) fn sample(weights: Vec<f32>, loss: Loss, classes: usize) -> Model {
         let outputs = if loss == Loss::Softmax { classes } else { 1 };
         let header = Header {
             loss,

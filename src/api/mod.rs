@@ -5,4 +5,5 @@ mod aggregate;
 mod arguments;
 mod models;
 mod predict;
+mod roc_auc;
 mod train;

@@ -10,7 +10,7 @@ use corgipile_core::model::Model;
 use corgipile_core::plumber::{self, EpochTrace, Operator};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::iter::TableIterator;
-use pgrx::{IntoDatum, JsonB, PgSqlErrorCode, name, pg_extern, pg_sys};
+use pgrx::{IntoDatum, JsonB, PgSqlErrorCode, Spi, name, pg_extern, pg_sys};
 use serde_json::{Value, json};
 
 pg_function!(
@@ -172,6 +172,54 @@ fn epoch_json(trace: &EpochTrace) -> Value {
 unsafe fn model_vector(call: Call) -> pg_sys::Datum {
     let Some(model) = model_argument(call) else { return call.null() };
     model.weights.clone().into_datum().unwrap_or_else(|| call.null())
+}
+
+pg_function!(
+    /// export_model(model) → jsonb: header and weights, under scikit-learn's names.
+    corgipile_export_model,
+    pg_finfo_corgipile_export_model,
+    export_model
+);
+
+unsafe fn export_model(call: Call) -> pg_sys::Datum {
+    let Some(model) = model_argument(call) else { return call.null() };
+    let json = model.to_json().unwrap_or_else(|e| error::raise(e));
+    JsonB(json).into_datum().unwrap_or_else(|| call.null())
+}
+
+/// import_model(exported, model_name) → id of the stored model.
+#[pg_extern]
+fn import_model(exported: Option<JsonB>, model_name: Option<String>) -> i64 {
+    // SAFETY: plain checks that raise the server's own errors.
+    unsafe {
+        pg_sys::PreventCommandIfReadOnly(c"import_model()".as_ptr());
+        pg_sys::PreventCommandDuringRecovery(c"import_model()".as_ptr());
+        pg_sys::PreventCommandIfParallelMode(c"import_model()".as_ptr());
+    }
+    let Some(JsonB(exported)) = exported else {
+        error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the model to import is NULL", None)
+    };
+    if let Some(name) = &model_name {
+        check_new_name(name);
+    }
+    let model = Model::from_json(&exported).unwrap_or_else(|e| {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_INVALID_TEXT_REPRESENTATION,
+            format!("the model cannot be imported: {e}"),
+            Some("Import what export_model gave, unchanged."),
+        )
+    });
+    // Its name goes into queries later.
+    let target_type = model.header.target_type.as_str();
+    let known = Spi::get_one_with_args::<bool>("SELECT pg_catalog.to_regtype($1) IS NOT NULL", &[target_type.into()]);
+    if !matches!(known, Ok(Some(true))) {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
+            format!("the model cannot be imported: its target has type \"{target_type}\", which does not exist here"),
+            Some("Create the type first."),
+        );
+    }
+    catalog::insert(model_name.as_deref(), "(imported)", &model)
 }
 
 /// corgipile.training_progress_rows() → one row a training that runs, of the roles whose rights one has.

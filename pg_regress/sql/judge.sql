@@ -1,0 +1,100 @@
+-- Judging, explaining, exporting and importing models.
+SET client_min_messages = warning;
+\set SHOW_CONTEXT never
+-- Classes that overlap; a third one; a quantity; a text and a boolean target; sparse features.
+CREATE TABLE judged AS
+SELECT id, ARRAY[noise(id, 1), noise(id, 2), noise(id, 3)] AS features_v,
+       (noise(id, 1) + 0.5 * noise(id, 4) > 0.1)::int AS label,
+       CASE WHEN noise(id, 1) + 0.4 * noise(id, 4) > 0.1 THEN 'high' WHEN noise(id, 2) + 0.4 * noise(id, 5) > 0 THEN 'Low' ELSE 'mid''s' END AS level,
+       noise(id, 1) > noise(id, 4) AS yes,
+       (3 * noise(id, 1) - 2 * noise(id, 2) + 0.3 * noise(id, 4))::float8 AS amount,
+       ARRAY[1, 2, 3] AS k
+FROM generate_series(1, 3000) AS id;
+SELECT train_sgd('judged', model_name => 'binary'), train_sgd('judged', 'level', '{features_v}', model_name => 'levels'),
+       train_sgd('judged', 'yes', '{k,features_v}', model_name => 'sparse yes'), train_sgd('judged', 'amount', '{features_v}', model_name => 'amount'),
+       train_sgd('judged', 'label', '{features_v}', loss => 'hinge', model_name => 'hinge'),
+       train_sgd('judged', 'yes', '{features_v}', loss => 'modified_huber', model_name => 'huber') \g /dev/null
+CREATE FUNCTION rounded(x anyelement) RETURNS text LANGUAGE sql AS
+    $$ SELECT string_agg(key || ' ' || coalesce(round(value::numeric, 6)::text, '-'), ', ') FROM jsonb_each_text(to_jsonb(x)) $$;
+-- The numbers are those of scikit-learn for the same predictions (see CONTRIBUTING.md).
+SELECT m AS model, rounded(e) FROM unnest('{binary,levels,sparse yes,amount,hinge,huber}'::text[]) AS m, LATERAL evaluate_sgd(m, 'judged') AS e;
+SELECT m AS model, c.class, c.support, round(c."precision"::numeric, 6) AS "precision", round(c.recall::numeric, 6) AS recall, round(c.f1_score::numeric, 6) AS f1
+FROM unnest('{levels,sparse yes}'::text[]) AS m, LATERAL evaluate_classes(m, 'judged') AS c;
+SELECT * FROM confusion_matrix('levels', 'judged');
+SELECT * FROM confusion_matrix('binary', 'judged', filter => 'id <= 100');
+SELECT rounded(evaluate_sgd('binary', 'judged', 'id <= 100 AND label IN (0, 1)'));
+-- The id instead of the name; the aggregate by itself; in parallel; nothing to judge on; NULLs are left out.
+SELECT (SELECT e FROM evaluate_sgd((SELECT model_id FROM corgipile.models WHERE model_name = 'binary'), 'judged') e) = evaluate_sgd('binary', 'judged') AS by_id;
+SELECT round(corgipile.roc_auc(predict_score('binary', features_v), label = 1)::numeric, 6) AS auc, corgipile.roc_auc(1, true) AS one_class, corgipile.roc_auc(NULL, NULL) AS nothing FROM judged;
+SELECT corgipile.roc_auc(s, p) FROM (VALUES (0.1::float8, false), (0.4, false), (0.35, true), (0.8, true), (NULL, true), (0.5, NULL)) AS v(s, p);
+SELECT corgipile.roc_auc('NaN', true);
+SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+EXPLAIN (COSTS OFF) SELECT corgipile.roc_auc(features_v[1], label = 1) FROM judged;
+SELECT round(corgipile.roc_auc(features_v[1], label = 1)::numeric, 9) AS in_parallel FROM judged;
+SET max_parallel_workers_per_gather = 0;
+SELECT round(corgipile.roc_auc(features_v[1], label = 1)::numeric, 9) AS alone FROM judged;
+RESET parallel_setup_cost; RESET parallel_tuple_cost; RESET min_parallel_table_scan_size; RESET max_parallel_workers_per_gather;
+SELECT rounded(evaluate_sgd('binary', 'judged', 'false'));
+CREATE TABLE some_null AS SELECT CASE WHEN id > 10 THEN label END AS label, CASE WHEN id % 2 = 0 THEN features_v END AS features_v FROM judged WHERE id <= 20;
+SELECT rows FROM evaluate_sgd('binary', 'some_null');
+-- Errors: no such model, column or class; a quantity; a filter that is none.
+SELECT evaluate_sgd('no such', 'judged');
+SELECT evaluate_sgd('binary', NULL);
+SELECT evaluate_sgd('levels', 'some_null');
+SELECT evaluate_sgd('binary', 'judged', 'no_such > 1');
+CREATE TABLE more_classes AS SELECT features_v, id % 3 AS label FROM judged WHERE id < 10;
+SELECT evaluate_sgd('binary', 'more_classes');
+SELECT evaluate_classes('binary', 'more_classes');
+SELECT * FROM confusion_matrix('binary', 'more_classes');
+SELECT confusion_matrix('amount', 'judged');
+SELECT evaluate_classes('amount', 'judged');
+-- Weights, and what they add up to.
+SELECT class, feature, round(weight::numeric, 3) AS weight FROM corgipile.model_weights('levels');
+SELECT feature, round(weight::numeric, 3) AS weight FROM corgipile.model_weights('binary');
+SELECT feature, value, round(weight::numeric, 3) AS weight, round(contribution::numeric, 3) AS contribution FROM explain_prediction('binary', ARRAY[1, 0.5, -1]);
+SELECT m AS model, abs((SELECT sum(contribution) FROM explain_prediction(m, features_v)) - predict_score(m, features_v)) < 1e-6 AS adds_up
+FROM judged, unnest('{binary,levels,amount}'::text[]) AS m WHERE id = 7;
+SELECT abs((SELECT sum(contribution) FROM explain_prediction('sparse yes', k[2:], features_v[2:])) - predict_score('sparse yes', k[2:], features_v[2:])) < 1e-6 AS adds_up FROM judged WHERE id = 7;
+SELECT corgipile.loss_curve('binary') ~ '^[▁▂▃▄▅▆▇█]+  [0-9.]+ → [0-9.]+$' AS curve;
+-- Scores as plain SQL.
+CREATE FUNCTION same_scores(m text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE same boolean; one record;
+BEGIN
+    SELECT * INTO one FROM export_model_sql(m);
+    EXECUTE format('SELECT bool_and(abs(%s - predict_score($1, %s)) < 1e-6) FROM judged', one.score_sql, CASE WHEN m ~ 'sparse' THEN 'k, features_v' ELSE 'features_v' END) INTO same USING m;
+    RETURN same;
+END $$;
+SELECT m AS model, same_scores(m) FROM unnest('{binary,amount,hinge,sparse yes}'::text[]) AS m;
+SELECT class, score_sql LIKE '%unnest(features_v%' AS of_features FROM export_model_sql('levels');
+-- Export and import: the same bits, under another name; hostile input.
+SELECT m AS model, model_vector(import_model(export_model(m))) = model_vector(m) AS same_weights,
+       corgipile.model_info(import_model(export_model(m), m || ' again')) = corgipile.model_info(m) AS same_header
+FROM unnest('{binary,levels,sparse yes,amount}'::text[]) AS m;
+SELECT bool_and(predict('levels again', features_v) = predict('levels', features_v)) AS same_predictions FROM judged;
+SELECT source FROM corgipile.models WHERE model_name = 'levels again';
+SELECT jsonb_object_keys(export_model('binary')) AS keys ORDER BY 1;
+SELECT import_model(NULL);
+SELECT import_model('{}');
+SELECT import_model('[1, 2]');
+SELECT import_model(jsonb_set(export_model('binary'), '{header,n_features}', '1000000000000'));
+SELECT import_model(jsonb_set(export_model('binary'), '{coef_,0,1}', '1e300'));
+SELECT import_model(jsonb_set(export_model('binary'), '{coef_,0,1}', '"NaN"'));
+SELECT import_model(jsonb_set(export_model('binary'), '{coef_,0}', '[]'));
+SELECT import_model(jsonb_set(export_model('binary'), '{corgipile_model}', '99'));
+SELECT import_model(jsonb_set(export_model('binary'), '{header,target_type}', '"int); DROP TABLE judged; --"'));
+SELECT import_model(jsonb_set(export_model('binary'), '{header,target_type}', '"no_such_type"'));
+SELECT import_model(export_model('binary'), 'levels');
+-- Another role sees nothing of it.
+CREATE ROLE corgi_carol;
+GRANT SELECT ON judged TO corgi_carol;
+SET ROLE corgi_carol;
+SELECT evaluate_sgd('binary', 'judged');
+SELECT confusion_matrix('binary', 'judged');
+SELECT export_model('binary');
+SELECT export_model_sql('binary');
+SELECT corgipile.model_weights('binary');
+SELECT explain_prediction('binary', ARRAY[1, 2, 3]);
+SELECT corgipile.loss_curve('binary');
+RESET ROLE;
+DROP OWNED BY corgi_carol;
+DROP ROLE corgi_carol;
