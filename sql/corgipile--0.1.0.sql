@@ -237,6 +237,13 @@ BEGIN
 END
 $do$;
 
+-- PREDICT BY's column in the type of the target. Not strict: the last argument is there for its type only.
+CREATE FUNCTION corgipile.predicted_class(model bigint, features anycompatiblearray, class anyelement) RETURNS anyelement
+    AS 'MODULE_PATHNAME', 'corgipile_predicted_class' LANGUAGE C STABLE PARALLEL SAFE COST 10;
+CREATE FUNCTION corgipile.predicted_class(
+    model bigint, features_k integer[], features_v anycompatiblearray, class anyelement) RETURNS anyelement
+    AS 'MODULE_PATHNAME', 'corgipile_predicted_class' LANGUAGE C STABLE PARALLEL SAFE COST 10;
+
 -- ---------------------------------------------------------------- views
 -- A role sees the models of the roles whose rights it has; a superuser also those whose owner is gone.
 CREATE FUNCTION corgipile.may_use(owner name) RETURNS boolean

@@ -8,8 +8,9 @@ use super::arguments::Call;
 use crate::catalog::{self, ModelKey};
 use crate::customscan::tuple_shuffle::element_of;
 use crate::error::{self, ColumnNames, RowError};
-use crate::pg::array::{self, Element, Unusable};
+use crate::pg::array::{self, Element, RawArray, Unusable};
 use crate::pg::fill::{Column, Stop};
+use crate::pg::raw::plain;
 use crate::pg::types;
 use crate::pg_function;
 use corgipile_core::model::Model;
@@ -39,23 +40,28 @@ enum Input {
 /// What a call site remembers.
 struct Site {
     input: Input,
+    /// Type of the first argument.
+    model_type: pg_sys::Oid,
     key: Option<ModelKey>,
     stamp: Stamp,
     model: Option<Rc<Model>>,
     class: Option<(String, usize)>,
+    /// The classes as values of the function's result type.
+    typed: Vec<pg_sys::Datum>,
     values: Vec<f32>,
     indices: Vec<u32>,
     scores: Vec<f64>,
 }
 
+#[allow(ffi_unwind_calls, reason = "what raises nothing does not unwind")]
 fn stamp() -> Stamp {
     // SAFETY: reads the active snapshot, if there is one.
     unsafe {
-        let user = pg_sys::GetUserId().to_u32();
-        if !pg_sys::ActiveSnapshotSet() {
+        let user = plain::GetUserId().to_u32();
+        if !plain::ActiveSnapshotSet() {
             return Stamp { user, ..Stamp::default() };
         }
-        let snapshot = pg_sys::GetActiveSnapshot();
+        let snapshot = plain::GetActiveSnapshot();
         Stamp {
             xmin: (*snapshot).xmin.into(),
             xmax: (*snapshot).xmax.into(),
@@ -85,10 +91,12 @@ impl Site {
         };
         Self {
             input,
+            model_type: call.type_of(0),
             key: None,
             stamp: Stamp::default(),
             model: None,
             class: None,
+            typed: Vec::new(),
             values: Vec::new(),
             indices: Vec::new(),
             scores: Vec::new(),
@@ -110,14 +118,18 @@ impl Site {
 
     /// The model that the first argument names.
     fn model(&mut self, call: Call, datum: pg_sys::Datum) -> Rc<Model> {
-        // The usual case, a name that is the same for every row, costs no copy of it.
-        if let (Some(ModelKey::Name(name)), Some(model)) = (&self.key, &self.model)
-            && call.type_of(0) == pg_sys::TEXTOID
-            // SAFETY: a text argument.
-            && name.as_bytes() == unsafe { types::varlena_bytes(datum) }
-            && self.stamp == stamp()
-        {
-            return Rc::clone(model);
+        // The usual case, the same id or name for every row, costs nothing to look up.
+        if let (Some(key), Some(model)) = (&self.key, &self.model) {
+            let same = match key {
+                ModelKey::Id(id) => self.model_type == pg_sys::INT8OID && *id == datum.value() as i64,
+                ModelKey::Name(name) => {
+                    // SAFETY: a text argument.
+                    self.model_type == pg_sys::TEXTOID && name.as_bytes() == unsafe { types::varlena_bytes(datum) }
+                }
+            };
+            if same && self.stamp == stamp() {
+                return Rc::clone(model);
+            }
         }
         let key = match named(call, datum) {
             Named::Key(key) => key,
@@ -132,6 +144,7 @@ impl Site {
                 self.key = Some(key);
                 self.stamp = now;
                 self.class = None;
+                self.typed.clear();
                 self.model = Some(Rc::clone(&stored.model));
                 stored.model
             }
@@ -154,9 +167,7 @@ impl Site {
 
     /// Copies values into `self.values`.
     fn read_values(&mut self, datum: pg_sys::Datum, element: Element) {
-        // SAFETY: an array of that element type; detoasted copies go to the current context.
-        let array = unsafe { pg_guard_ffi_boundary(|| array::open(datum, pg_sys::CurrentMemoryContext)) };
-        let array = array.unwrap_or_else(|what| self.fail(Column::Values, what));
+        let array = open(datum).unwrap_or_else(|what| self.fail(Column::Values, what));
         self.values.resize(array.len, 0.0);
         // SAFETY: `values` has room for all elements.
         if let Some(at) = unsafe { array::copy_values(array, element, self.values.as_mut_ptr()) } {
@@ -166,9 +177,7 @@ impl Site {
 
     /// Copies feature numbers into `self.indices`, from 1 to 0-based.
     fn read_indices(&mut self, datum: pg_sys::Datum, element: Element) {
-        // SAFETY: as for `read_values`.
-        let array = unsafe { pg_guard_ffi_boundary(|| array::open(datum, pg_sys::CurrentMemoryContext)) };
-        let array = array.unwrap_or_else(|what| self.fail(Column::Indices, what));
+        let array = open(datum).unwrap_or_else(|what| self.fail(Column::Indices, what));
         self.indices.clear();
         let mut previous = 0;
         for i in 0..array.len {
@@ -214,6 +223,18 @@ impl Site {
             if sparse { Features::Sparse(&self.indices, &self.values) } else { Features::Dense(&self.values) };
         model.scores(features, &mut self.scores).unwrap_or_else(|e| error::raise(e));
         Some(())
+    }
+}
+
+/// Opens an array argument; detoasted copies go to the current context.
+fn open(datum: pg_sys::Datum) -> Result<RawArray, Unusable> {
+    // SAFETY: an array by the type of the argument. Only detoasting calls the server, which needs the guard.
+    unsafe {
+        if array::is_toasted(datum) {
+            pg_guard_ffi_boundary(|| array::open(datum, pg_sys::CurrentMemoryContext))
+        } else {
+            array::open(datum, pg_sys::CurrentMemoryContext)
+        }
     }
 }
 
@@ -298,6 +319,14 @@ pg_function!(
     prediction_probability
 );
 
+pg_function!(
+    /// predicted_class(model, features…, class) → the predicted class as a value of the type of `class`, which
+    /// is not looked at: PREDICT BY's column. NULL for a model that predicts a number.
+    corgipile_predicted_class,
+    pg_finfo_corgipile_predicted_class,
+    predicted_class
+);
+
 /// Site (with the scores) and model of a call; `None` when an argument is NULL.
 unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>)> {
     let datum = call.get(0)?;
@@ -316,6 +345,27 @@ unsafe fn predict(call: Call) -> pg_sys::Datum {
         None => model.score_of(&site.scores).to_string().into_datum(),
     };
     text.unwrap_or_else(|| call.null())
+}
+
+unsafe fn predicted_class(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    if site.typed.is_empty() {
+        let result = call.type_of(call.len() - 1);
+        // SAFETY: a valid call frame; the values live as long as the site that keeps them.
+        unsafe {
+            let old = pg_sys::MemoryContextSwitchTo((*(*call.0).flinfo).fn_mcxt);
+            let (mut input, mut parameter) = (pg_sys::InvalidOid, pg_sys::InvalidOid);
+            pg_sys::getTypeInputInfo(result, &mut input, &mut parameter);
+            for class in &model.header.classes {
+                let text = std::ffi::CString::new(class.as_str()).unwrap_or_default();
+                site.typed.push(pg_sys::OidInputFunctionCall(input, text.as_ptr().cast_mut(), parameter, -1));
+            }
+            pg_sys::MemoryContextSwitchTo(old);
+        }
+    }
+    let class = model.class_of(&site.scores).and_then(|number| site.typed.get(number));
+    class.copied().unwrap_or_else(|| call.null())
 }
 
 unsafe fn predict_score(call: Call) -> pg_sys::Datum {

@@ -54,3 +54,17 @@ unsafe extern "C-unwind" {
     /// mcxt.c: frees everything in the context.
     pub fn MemoryContextReset(context: pg_sys::MemoryContext);
 }
+
+/// Functions that read a variable and raise nothing: they need no guard anywhere.
+pub mod plain {
+    use pgrx::pg_sys;
+
+    unsafe extern "C-unwind" {
+        /// miscinit.c: the current role.
+        pub safe fn GetUserId() -> pg_sys::Oid;
+        /// snapmgr.c: is there an active snapshot?
+        pub safe fn ActiveSnapshotSet() -> bool;
+        /// snapmgr.c: the active snapshot; there must be one.
+        pub fn GetActiveSnapshot() -> pg_sys::Snapshot;
+    }
+}

@@ -170,7 +170,7 @@ fn extra_columns(alias: &str, model: &Model) -> String {
     let features = features.join(", ");
     if header.loss.is_classification() {
         format!(
-            "CAST(corgipile.predict({key}, {features}) AS {}) AS prediction, \
+            "corgipile.predicted_class({key}, {features}, CAST(NULL AS {})) AS prediction, \
              corgipile.prediction_probability({key}, {features}) AS probability",
             header.target_type
         )
