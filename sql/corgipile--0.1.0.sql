@@ -87,11 +87,21 @@ CREATE TABLE corgipile.models_store (
     model corgipile.model NOT NULL
 );
 ALTER SEQUENCE corgipile.model_id_seq OWNED BY corgipile.models_store.model_id;
+-- Roles that may use a model beside its owner; 'public' is everybody. Names, not oids: see owner.
+CREATE TABLE corgipile.model_grants (
+    model_id bigint NOT NULL REFERENCES corgipile.models_store ON DELETE CASCADE,
+    grantee name NOT NULL,
+    grantor name NOT NULL,
+    granted_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (model_id, grantee)
+);
+COMMENT ON TABLE corgipile.model_grants IS 'who may use which model; see grant_model';
+SELECT pg_catalog.pg_extension_config_dump('corgipile.model_grants', '');
 COMMENT ON TABLE corgipile.models_store IS 'trained models; read them through corgipile.models';
 SELECT pg_catalog.pg_extension_config_dump('corgipile.models_store', '');
 SELECT pg_catalog.pg_extension_config_dump('corgipile.model_id_seq', '');
 -- Whoever installed the extension dumps the database, models included.
-GRANT SELECT ON corgipile.models_store, corgipile.model_id_seq TO @extowner@;
+GRANT SELECT ON corgipile.models_store, corgipile.model_grants, corgipile.model_id_seq TO @extowner@;
 
 -- ---------------------------------------------------------------- disks
 -- What corgipile.probe_disk has measured: of this machine, so not dumped.
@@ -183,6 +193,22 @@ CREATE FUNCTION @extschema@.drop_model(model bigint, missing_ok boolean DEFAULT 
 CREATE FUNCTION @extschema@.drop_model(model text, missing_ok boolean DEFAULT false) RETURNS boolean
     AS 'MODULE_PATHNAME', 'drop_model_by_name_wrapper' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
+CREATE FUNCTION @extschema@.rename_model(model text, new_name text) RETURNS void
+    AS 'MODULE_PATHNAME', 'rename_model_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.rename_model(text, text) IS 'gives a model another name; NULL takes it away';
+CREATE FUNCTION @extschema@.rename_model(model bigint, new_name text) RETURNS void
+    LANGUAGE sql VOLATILE AS $$ SELECT @extschema@.rename_model($1::pg_catalog.text, $2) $$;
+CREATE FUNCTION @extschema@.grant_model(model text, role text) RETURNS void
+    AS 'MODULE_PATHNAME', 'grant_model_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.grant_model(text, text) IS 'allows a role, or PUBLIC, to use a model and to see what is known of it';
+CREATE FUNCTION @extschema@.grant_model(model bigint, role text) RETURNS void
+    LANGUAGE sql VOLATILE AS $$ SELECT @extschema@.grant_model($1::pg_catalog.text, $2) $$;
+CREATE FUNCTION @extschema@.revoke_model(model text, role text) RETURNS void
+    AS 'MODULE_PATHNAME', 'revoke_model_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.revoke_model(text, text) IS 'takes back what grant_model gave';
+CREATE FUNCTION @extschema@.revoke_model(model bigint, role text) RETURNS void
+    LANGUAGE sql VOLATILE AS $$ SELECT @extschema@.revoke_model($1::pg_catalog.text, $2) $$;
+
 -- A model is meant by its id, by its name (or its id as text), or is a model value. Features are an
 -- array, feature numbers and values, or a row whose columns are found by name. The same functions
 -- stand in schema corgipile, where PREDICT BY finds them whatever the search path.
@@ -254,6 +280,11 @@ CREATE FUNCTION corgipile.may_use(owner name) RETURNS boolean
                         (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
     $$;
 
+CREATE FUNCTION corgipile.is_grantee(grantee name) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT grantee = 'public' OR corgipile.may_use(grantee) $$;
+
 CREATE VIEW corgipile.models WITH (security_barrier) AS
 SELECT m.model_id,
        m.model_name,
@@ -283,10 +314,14 @@ SELECT m.model_id,
        (i.info ->> 'peak_memory')::bigint AS peak_memory,
        (i.info ->> 'duration_ms')::double precision AS duration_ms,
        m.created_at,
+       -- For those who can change it.
+       CASE WHEN corgipile.may_use(m.owner) THEN
+           ARRAY(SELECT g.grantee FROM corgipile.model_grants g WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id ORDER BY 1) END AS granted_to,
        i.info -> 'params' AS params
 FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) AS info) i
-WHERE corgipile.may_use(m.owner);
+WHERE (corgipile.may_use(m.owner) OR EXISTS (SELECT FROM corgipile.model_grants g
+       WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id AND corgipile.is_grantee(g.grantee)));
 COMMENT ON VIEW corgipile.models IS 'the models that the current role may use';
 
 CREATE VIEW corgipile.training_history WITH (security_barrier) AS
@@ -304,7 +339,8 @@ SELECT m.model_id,
 FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) -> 'history' AS history) i
 CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(i.history) WITH ORDINALITY AS e(report, n)
-WHERE corgipile.may_use(m.owner);
+WHERE (corgipile.may_use(m.owner) OR EXISTS (SELECT FROM corgipile.model_grants g
+       WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id AND corgipile.is_grantee(g.grantee)));
 COMMENT ON VIEW corgipile.training_history IS 'each epoch of the models that the current role may use';
 
 CREATE VIEW corgipile.trace WITH (security_barrier) AS
@@ -329,7 +365,8 @@ FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'epochs' AS epochs) t
 CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(t.epochs) AS e(epoch)
 CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(e.epoch -> 'operators') AS o(operator)
-WHERE corgipile.may_use(m.owner);
+WHERE (corgipile.may_use(m.owner) OR EXISTS (SELECT FROM corgipile.model_grants g
+       WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id AND corgipile.is_grantee(g.grantee)));
 COMMENT ON VIEW corgipile.trace IS
     'what each operator cost in each epoch: rate in minibatches per second and core, theta in cores used';
 
@@ -352,7 +389,8 @@ SELECT m.model_id,
        (t.tuning #>> '{plan,size_error}')::double precision AS size_error
 FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'tuning' AS tuning) t
-WHERE corgipile.may_use(m.owner) AND pg_catalog.jsonb_typeof(t.tuning) OPERATOR(pg_catalog.=) 'object';
+WHERE (corgipile.may_use(m.owner) OR EXISTS (SELECT FROM corgipile.model_grants g
+       WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id AND corgipile.is_grantee(g.grantee))) AND pg_catalog.jsonb_typeof(t.tuning) OPERATOR(pg_catalog.=) 'object';
 COMMENT ON VIEW corgipile.tuning IS
     'minibatches per second of the last epoch, predicted and measured, what held them down, and what more would bring';
 

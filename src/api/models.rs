@@ -190,12 +190,7 @@ unsafe fn export_model(call: Call) -> pg_sys::Datum {
 /// import_model(exported, model_name) → id of the stored model.
 #[pg_extern]
 fn import_model(exported: Option<JsonB>, model_name: Option<String>) -> i64 {
-    // SAFETY: plain checks that raise the server's own errors.
-    unsafe {
-        pg_sys::PreventCommandIfReadOnly(c"import_model()".as_ptr());
-        pg_sys::PreventCommandDuringRecovery(c"import_model()".as_ptr());
-        pg_sys::PreventCommandIfParallelMode(c"import_model()".as_ptr());
-    }
+    require_writable(c"import_model()");
     let Some(JsonB(exported)) = exported else {
         error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the model to import is NULL", None)
     };
@@ -262,14 +257,20 @@ fn training_progress_rows() -> TableIterator<
     }))
 }
 
-/// Forgets a model; true if there was one.
-fn drop_model(key: ModelKey, missing_ok: bool) -> bool {
+/// Refuses to change the store where nothing can be written.
+pub fn require_writable(function: &std::ffi::CStr) {
     // SAFETY: plain checks that raise the server's own errors.
     unsafe {
-        pg_sys::PreventCommandIfReadOnly(c"drop_model()".as_ptr());
-        pg_sys::PreventCommandDuringRecovery(c"drop_model()".as_ptr());
+        pg_sys::PreventCommandIfReadOnly(function.as_ptr());
+        pg_sys::PreventCommandDuringRecovery(function.as_ptr());
+        pg_sys::PreventCommandIfParallelMode(function.as_ptr());
     }
-    match catalog::lookup(&key) {
+}
+
+/// Forgets a model; true if there was one.
+fn drop_model(key: ModelKey, missing_ok: bool) -> bool {
+    require_writable(c"drop_model()");
+    match catalog::lookup_owned(&key) {
         Some(stored) => {
             catalog::delete(stored.id);
             true
@@ -277,6 +278,62 @@ fn drop_model(key: ModelKey, missing_ok: bool) -> bool {
         None if missing_ok => false,
         None => catalog::no_such_model(&key),
     }
+}
+
+/// The id of a model that the current role may change, or an error.
+fn owned(model: &str) -> i64 {
+    let key = ModelKey::Name(model.into());
+    catalog::lookup_owned(&key).unwrap_or_else(|| catalog::no_such_model(&key)).id
+}
+
+/// rename_model(model, new_name): NULL takes the name away.
+#[pg_extern]
+fn rename_model(model: Option<&str>, new_name: Option<&str>) {
+    require_writable(c"rename_model()");
+    let id = owned(required(model));
+    if let Some(name) = new_name {
+        check_new_name(name);
+    }
+    catalog::rename(id, new_name);
+}
+
+/// A model argument that must not be NULL.
+fn required(model: Option<&str>) -> &str {
+    model.unwrap_or_else(|| error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the model is NULL", None))
+}
+
+/// The role of a grant: one that exists, or PUBLIC.
+fn grantee(role: Option<&str>) -> String {
+    let Some(role) = role else {
+        error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the role is NULL", None)
+    };
+    if role.eq_ignore_ascii_case(catalog::EVERYBODY) {
+        return catalog::EVERYBODY.into();
+    }
+    let name = std::ffi::CString::new(role).unwrap_or_default();
+    // SAFETY: a catalog look-up that raises the server's own error.
+    unsafe { pg_sys::get_role_oid(name.as_ptr(), false) };
+    role.into()
+}
+
+/// grant_model(model, role)
+#[pg_extern]
+fn grant_model(model: Option<&str>, role: Option<&str>) {
+    require_writable(c"grant_model()");
+    let id = owned(required(model));
+    catalog::grant(id, &grantee(role));
+}
+
+/// revoke_model(model, role)
+#[pg_extern]
+fn revoke_model(model: Option<&str>, role: Option<&str>) {
+    require_writable(c"revoke_model()");
+    let id = owned(required(model));
+    // A role that is gone may be left among the grants.
+    let Some(role) = role else {
+        error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the role is NULL", None)
+    };
+    catalog::revoke(id, if role.eq_ignore_ascii_case(catalog::EVERYBODY) { catalog::EVERYBODY } else { role });
 }
 
 /// drop_model(bigint, boolean)

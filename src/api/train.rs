@@ -1,6 +1,6 @@
 //! `train_sgd`: finds the columns, runs the aggregate query as the caller, stores the model.
 
-use super::models::check_new_name;
+use super::models::{check_new_name, require_writable};
 use crate::catalog;
 use crate::customscan::tuple_shuffle::element_of;
 use crate::error;
@@ -240,12 +240,7 @@ fn train_sgd(
     cache: Option<bool>,
     verbose: Option<bool>,
 ) -> i64 {
-    // SAFETY: plain checks that raise the server's own errors.
-    unsafe {
-        pg_sys::PreventCommandIfReadOnly(c"train_sgd()".as_ptr());
-        pg_sys::PreventCommandDuringRecovery(c"train_sgd()".as_ptr());
-        pg_sys::PreventCommandIfParallelMode(c"train_sgd()".as_ptr());
-    }
+    require_writable(c"train_sgd()");
     let Some(source) = source else {
         error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the source of train_sgd is NULL", None)
     };

@@ -21,6 +21,15 @@ mod column {
     pub const MODEL: i16 = 6;
 }
 
+/// Columns of corgipile.model_grants, by number.
+mod grants {
+    pub const MODEL_ID: i16 = 1;
+    pub const GRANTEE: i16 = 2;
+}
+
+/// The name of a grant to all roles; no role can have it.
+pub const EVERYBODY: &str = "public";
+
 /// Decoded models that a backend keeps.
 const CACHE_BYTES: usize = 64 << 20;
 
@@ -214,6 +223,38 @@ fn may_use(owner: &str) -> bool {
     }
 }
 
+/// Whether the current role, or one that it has the rights of, was given a model by its owner, as
+/// `snapshot` sees it.
+///
+/// # Safety
+/// In a transaction; `snapshot` is null or registered or active.
+unsafe fn is_granted(id: i64, snapshot: pg_sys::Snapshot) -> bool {
+    // SAFETY: by contract; the tuple is used before the scan ends, the table before it is closed.
+    unsafe {
+        let (table_oid, index_oid) = (relation_oid(c"model_grants"), relation_oid(c"model_grants_pkey"));
+        if store_oid() == pg_sys::InvalidOid || table_oid == pg_sys::InvalidOid || index_oid == pg_sys::InvalidOid {
+            return false;
+        }
+        let table = pg_sys::table_open(table_oid, pg_sys::AccessShareLock as i32);
+        let mut key = equality(grants::MODEL_ID, pg_sys::F_INT8EQ, pg_sys::Datum::from(id));
+        let scan = pg_sys::systable_beginscan(table, index_oid, true, snapshot, 1, &mut key);
+        let mut found = false;
+        while !found {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            let mut null = false;
+            let grantee = pg_sys::heap_getattr(tuple, i32::from(grants::GRANTEE), (*table).rd_att, &mut null);
+            let grantee = if null { String::new() } else { relation::string(grantee.cast_mut_ptr()) };
+            found = grantee == EVERYBODY || (!grantee.is_empty() && may_use(&grantee));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(table, pg_sys::AccessShareLock as i32);
+        found
+    }
+}
+
 /// What is known of a model while a statement is parsed: the latest committed state, only of models
 /// that the current role may use; for others, running the statement says why not.
 ///
@@ -221,7 +262,10 @@ fn may_use(owner: &str) -> bool {
 /// In a transaction.
 pub unsafe fn find_usable(key: &ModelKey) -> Option<Stored> {
     // SAFETY: by contract.
-    unsafe { find(key, std::ptr::null_mut()) }.filter(|stored| may_use(&stored.owner))
+    unsafe {
+        let usable = |stored: &Stored| may_use(&stored.owner) || is_granted(stored.id, std::ptr::null_mut());
+        find(key, std::ptr::null_mut()).filter(usable)
+    }
 }
 
 /// The error for a model that is not there.
@@ -251,10 +295,25 @@ pub fn lookup(key: &ModelKey) -> Option<Stored> {
             found => found,
         }
     }?;
-    if !may_use(&stored.owner) {
+    // SAFETY: as above.
+    if !may_use(&stored.owner) && !unsafe { is_granted(stored.id, active_snapshot()) } {
         error::fail(
             PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
             format!("permission denied for model {key}"),
+            Some(&format!("It belongs to the role \"{}\", which can allow its use with grant_model.", stored.owner)),
+        );
+    }
+    Some(stored)
+}
+
+/// Finds a model that the current role may change; `None` if there is no such model, an error if it is
+/// another's, also where that one has allowed its use.
+pub fn lookup_owned(key: &ModelKey) -> Option<Stored> {
+    let stored = lookup(key)?;
+    if !may_use(&stored.owner) {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+            format!("must be owner of model {key}"),
             Some(&format!("It belongs to the role \"{}\".", stored.owner)),
         );
     }
@@ -315,12 +374,36 @@ pub fn insert(name: Option<&str>, source: &str, model: &Model) -> i64 {
     }
 }
 
-/// Deletes a model.
-pub fn delete(id: i64) {
-    let deleted = as_store_owner(|| {
-        Spi::run_with_args("DELETE FROM corgipile.models_store WHERE model_id OPERATOR(pg_catalog.=) $1", &[id.into()])
-    });
-    if let Err(e) = deleted {
-        error::internal(&format!("the model was not deleted: {e}"));
+/// Changes the store by a statement over the model's id, as its owner.
+fn change(what: &str, statement: &str, arguments: &[pgrx::datum::DatumWithOid<'_>]) {
+    if let Err(e) = as_store_owner(|| Spi::run_with_args(statement, arguments)) {
+        error::internal(&format!("the model was not {what}: {e}"));
     }
+}
+
+/// Deletes a model, and with it what was granted.
+pub fn delete(id: i64) {
+    let statement = "DELETE FROM corgipile.models_store WHERE model_id OPERATOR(pg_catalog.=) $1";
+    change("deleted", statement, &[id.into()]);
+}
+
+/// Gives a model another name, or none.
+pub fn rename(id: i64, name: Option<&str>) {
+    let statement = "UPDATE corgipile.models_store SET model_name = $2 WHERE model_id OPERATOR(pg_catalog.=) $1";
+    change("renamed", statement, &[id.into(), name.into()]);
+}
+
+/// Allows a role, or everybody, to use a model.
+pub fn grant(id: i64, grantee: &str) {
+    let grantor = current_role();
+    let statement = "INSERT INTO corgipile.model_grants (model_id, grantee, grantor) \
+                     VALUES ($1, $2::pg_catalog.name, $3::pg_catalog.name) ON CONFLICT DO NOTHING";
+    change("granted", statement, &[id.into(), grantee.into(), grantor.into()]);
+}
+
+/// Takes that back.
+pub fn revoke(id: i64, grantee: &str) {
+    let statement = "DELETE FROM corgipile.model_grants WHERE model_id OPERATOR(pg_catalog.=) $1 \
+                     AND grantee OPERATOR(pg_catalog.=) $2::pg_catalog.name";
+    change("revoked", statement, &[id.into(), grantee.into()]);
 }
