@@ -31,6 +31,10 @@ psql -qc "SELECT id, label, prediction, round(probability::numeric, 4) AS probab
           FROM a9a_test PREDICT BY 'income' WHERE id % 4000 = 1 ORDER BY id" \
      -c "SELECT round(100 * avg((prediction = label)::int), 2) AS accuracy_percent FROM a9a_test PREDICT BY 'income'"
 
+title "evaluate_sgd('income', 'a9a_test')"
+psql -qc "SELECT rows, accuracy, f1_score, log_loss, roc_auc FROM evaluate_sgd('income', 'a9a_test')" \
+     -c "SELECT corgipile.loss_curve('income')"
+
 title "Strategies on clustered tables: accuracy on the test table, in percent"
 psql -q -f "$root/scripts/demo_compare.sql"
 

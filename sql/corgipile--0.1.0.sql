@@ -263,6 +263,16 @@ BEGIN
 END
 $do$;
 
+-- All that a model says of a row: SELECT t.*, p.* FROM t, predict_by(t, 'model') AS p.
+CREATE FUNCTION @extschema@.predict_by(input anyelement, model text,
+    OUT prediction text, OUT probability double precision, OUT score double precision)
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT corgipile.predict($2, $1), corgipile.prediction_probability($2, $1), corgipile.predict_score($2, $1) $$;
+CREATE FUNCTION @extschema@.predict_by(input anyelement, model bigint,
+    OUT prediction text, OUT probability double precision, OUT score double precision)
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT corgipile.predict($2, $1), corgipile.prediction_probability($2, $1), corgipile.predict_score($2, $1) $$;
+
 -- PREDICT BY's column in the type of the target. Not strict: the last argument is there for its type only.
 CREATE FUNCTION corgipile.predicted_class(model bigint, features anycompatiblearray, class anyelement) RETURNS anyelement
     AS 'MODULE_PATHNAME', 'corgipile_predicted_class' LANGUAGE C STABLE PARALLEL SAFE COST 10;

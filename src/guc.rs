@@ -11,6 +11,7 @@ static ENABLE_SGD_NODE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static MEMORY_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(256 * 1024);
 static SHUFFLE: GucSetting<DefaultShuffle> = GucSetting::<DefaultShuffle>::new(DefaultShuffle::Auto);
 static TRACE: GucSetting<bool> = GucSetting::<bool>::new(true);
+static MODEL_CACHE: GucSetting<i32> = GucSetting::<i32>::new(64 * 1024);
 static PREDICT_BY: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The strategies as values of a setting.
@@ -95,6 +96,11 @@ pub fn enable_sgd_node() -> bool {
     ENABLE_SGD_NODE.get()
 }
 
+/// Bytes of decoded models that a backend keeps.
+pub fn model_cache() -> usize {
+    MODEL_CACHE.get().max(0) as usize * 1024
+}
+
 /// Whether PREDICT BY is understood.
 pub fn predict_by() -> bool {
     PREDICT_BY.get()
@@ -123,7 +129,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"corgipile.buffer_size",
         c"Size of one of the two buffers when the option buffer_size is 'auto'.",
-        c"0 means a tenth of the table, at least 16 MB, within corgipile.memory_limit.",
+        c"0 means as planned: a twentieth of the table, at least 16 MB, within corgipile.memory_limit.",
         &BUFFER_SIZE,
         0,
         i32::MAX,
@@ -145,6 +151,16 @@ pub fn init() {
         &ENABLE_SGD_NODE,
         GucContext::Userset,
         GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"corgipile.model_cache",
+        c"Decoded models that a session keeps for predictions.",
+        c"A larger one is decoded anew for each statement that uses it.",
+        &MODEL_CACHE,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_KB,
     );
     GucRegistry::define_int_guc(
         c"corgipile.memory_limit",

@@ -45,6 +45,7 @@ fn dump_and_restore_keep_models_and_their_ids() {
     client
         .batch_execute(
             "SELECT train_sgd('wide', model_name => 'kept');
+             SELECT grant_model('kept', 'public');
              CREATE TABLE mood_table AS SELECT id, features_v, CASE label WHEN 0 THEN 'no' ELSE 'yes' END AS label FROM wide;
              SELECT train_sgd('mood_table', model_name => 'text');
              CREATE VIEW predicted AS SELECT id, prediction FROM mood_table PREDICT BY 'text'",
@@ -69,6 +70,9 @@ fn dump_and_restore_keep_models_and_their_ids() {
     let mut restored = server.connect_to("restored");
     assert_eq!(value::<String>(&mut restored, predictions), before);
     assert_eq!(value::<i64>(&mut restored, "SELECT count(*) FROM predicted WHERE prediction IN ('no', 'yes')"), 2000);
+    let granted: String =
+        value(&mut restored, "SELECT granted_to::text FROM corgipile.models WHERE model_name = 'kept'");
+    assert_eq!(granted, "{public}");
     let id: i64 = value(&mut restored, "SELECT train_sgd('wide')");
     assert_eq!(id, next + 1, "the sequence came along");
     // Models alone, without the tables they were trained on.

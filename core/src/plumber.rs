@@ -69,6 +69,22 @@ pub struct Record {
     pub detoasted_bytes: u64,
 }
 
+impl Record {
+    /// Adds what was done in another part of the same work.
+    pub fn add(&mut self, other: &Record) {
+        self.completions += other.completions;
+        self.bytes += other.bytes;
+        self.cpu_ns += other.cpu_ns;
+        self.wall_ns += other.wall_ns;
+        self.blocked_ns += other.blocked_ns;
+        self.pages_read += other.pages_read;
+        self.pages_hit += other.pages_hit;
+        self.pages_prefetched += other.pages_prefetched;
+        self.io_ns += other.io_ns;
+        self.detoasted_bytes += other.detoasted_bytes;
+    }
+}
+
 const _: () = assert!(size_of::<Record>() <= 144, "a record is kept for every operator and epoch");
 
 /// The records of an epoch, from the source to the root.

@@ -56,6 +56,14 @@ SELECT m AS model, abs((SELECT sum(contribution) FROM explain_prediction(m, feat
 FROM judged, unnest('{binary,levels,amount}'::text[]) AS m WHERE id = 7;
 SELECT abs((SELECT sum(contribution) FROM explain_prediction('sparse yes', k[2:], features_v[2:])) - predict_score('sparse yes', k[2:], features_v[2:])) < 1e-6 AS adds_up FROM judged WHERE id = 7;
 SELECT corgipile.loss_curve('binary') ~ '^[▁▂▃▄▅▆▇█]+  [0-9.]+ → [0-9.]+$' AS curve;
+-- Row by row: all that is said of a row whose columns are found by name, whatever else it has.
+SELECT id, p.prediction, round(p.probability::numeric, 4) AS probability, p.score = predict_score('levels', features_v) AS same_score
+FROM judged, predict_by(judged, 'levels') AS p WHERE id < 4 ORDER BY id;
+SELECT p.prediction FROM (SELECT 'x' AS other, ARRAY[1, 2, 3]::real[] AS features_v) AS q, predict_by(q, (SELECT model_id FROM corgipile.models WHERE model_name = 'binary')) AS p;
+SELECT p FROM (SELECT 1 AS other) AS q, predict_by(q, 'binary') AS p;
+-- A prediction may change, so that nothing may be kept of it that PostgreSQL would not look after.
+CREATE INDEX ON judged (predict('binary', features_v));
+ALTER TABLE judged ADD COLUMN predicted text GENERATED ALWAYS AS (predict('binary', features_v)) STORED;
 -- Scores as plain SQL.
 CREATE FUNCTION same_scores(m text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE same boolean; one record;

@@ -6,6 +6,7 @@
 //! may use a model is decided here: its owner, members of the owner's role, and superusers.
 
 use crate::error;
+use crate::guc;
 use crate::pg::{relation, types};
 use corgipile_core::model::Model;
 use pgrx::{FromDatum, IntoDatum, PgSqlErrorCode, Spi, pg_sys};
@@ -29,9 +30,6 @@ mod grants {
 
 /// The name of a grant to all roles; no role can have it.
 pub const EVERYBODY: &str = "public";
-
-/// Decoded models that a backend keeps.
-const CACHE_BYTES: usize = 64 << 20;
 
 /// How a user names a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,11 +158,14 @@ unsafe fn cached(id: i64, version: RowVersion, datum: pg_sys::Datum) -> Option<R
         ),
     };
     CACHE.with_borrow_mut(|cache| {
+        let limit = guc::model_cache();
         let held: usize = cache.values().map(|(_, model)| model.bytes()).sum();
-        if held + model.bytes() > CACHE_BYTES {
+        if held + model.bytes() > limit {
             cache.clear();
         }
-        cache.insert(id, (version, Rc::clone(&model)));
+        if model.bytes() <= limit {
+            cache.insert(id, (version, Rc::clone(&model)));
+        }
     });
     Some(model)
 }

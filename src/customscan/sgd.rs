@@ -342,7 +342,7 @@ impl Sgd {
                 Self::prepare(node, true);
             }
             let params = (*node).state.params.clone().unwrap_or_default();
-            (*node).state.outcome.plan = Self::look(node, &params, &mut coder);
+            (*node).state.outcome.plan = Self::look(node, &params, coder.as_ref());
             if params.advise {
                 return None;
             }
@@ -370,7 +370,7 @@ impl Sgd {
     }
 
     /// Looks at a part of a table that is not small, and plans; for advice also at a small one.
-    unsafe fn look(node: *mut Node<Self>, params: &Params, coder: &mut Option<LabelCoder>) -> Option<Plan> {
+    unsafe fn look(node: *mut Node<Self>, params: &Params, coder: Option<&LabelCoder>) -> Option<Plan> {
         // SAFETY: as for `run`.
         unsafe {
             let shuffle = (*node).state.shuffle;
@@ -658,7 +658,7 @@ impl Sgd {
                 }
                 fill += 1;
                 let buffers = if (*node).state.outcome.asynchronous { 2 } else { 1 };
-                (*shuffle).state.note_memory(batch.tuples.bytes_held() * buffers.min(fill as usize));
+                (*shuffle).state.note_memory(batch.tuples.bytes_held(), buffers.min(fill as usize));
                 if let (0, Some(b)) = (epoch, blocks) {
                     let done = (*b).state.blocks_done() - blocks_before;
                     if !last || fill == 1 {

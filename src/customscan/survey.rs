@@ -53,18 +53,6 @@ fn runs(seed: i64, pages: u32, length: u32) -> Vec<u32> {
     runs
 }
 
-fn add(to: &mut Record, from: &Record) {
-    to.completions += from.completions;
-    to.bytes += from.bytes;
-    to.cpu_ns += from.cpu_ns;
-    to.wall_ns += from.wall_ns;
-    to.pages_read += from.pages_read;
-    to.pages_hit += from.pages_hit;
-    to.pages_prefetched += from.pages_prefetched;
-    to.io_ns += from.io_ns;
-    to.detoasted_bytes += from.detoasted_bytes;
-}
-
 /// Looks for about as long as `budget`. `None` where the input is not a table that can be read in blocks,
 /// or has nothing to train on. The coder learns the target's values on the way.
 ///
@@ -75,7 +63,7 @@ pub unsafe fn survey(
     params: &Params,
     memory: usize,
     budget: Duration,
-    coder: &mut Option<LabelCoder>,
+    coder: Option<&LabelCoder>,
 ) -> Option<Survey> {
     // SAFETY: by contract.
     unsafe {
@@ -87,9 +75,8 @@ pub unsafe fn survey(
         let instruments = Instruments::save(shuffle.cast(), (*shuffle).state.child());
         BlockShuffle::look_at(blocks, vec![0], RUN_PAGES);
         pg_sys::ExecReScan(shuffle.cast());
-        let density = TupleShuffle::start(shuffle, params, coder.take());
+        let density = TupleShuffle::start(shuffle, params, coder.cloned());
         let found = density.and_then(|density| look(shuffle, blocks, density, params, memory, budget));
-        *coder = (*shuffle).state.coder().cloned();
         TupleShuffle::reset(shuffle);
         (*shuffle).state.trace(false);
         (*shuffle).state.forget_counts();
@@ -110,6 +97,8 @@ unsafe fn look(
     // SAFETY: as for `survey`; TupleShuffle was started.
     unsafe {
         let started = Instant::now();
+        // More weights than memory has room for are an error here as they are in training.
+        (*shuffle).state.limit_features(memory / 24);
         let pages = (*blocks).state.layout().pages;
         let loss = || (*shuffle).state.coder().map_or(Loss::LogLoss, LabelCoder::loss);
         let buffer = |bytes: usize| {
@@ -164,8 +153,8 @@ unsafe fn look(
             if other.completions > 0 {
                 costs.push((one.cpu_ns + other.cpu_ns) as f64 / other.completions as f64);
             }
-            add(&mut scan, &one);
-            add(&mut decode, &other);
+            scan.add(&one);
+            decode.add(&other);
             looks += 1;
             let enough = looks > 2 && started.elapsed() > budget * 3 / 4;
             if looks > 2 && (left.is_empty() || enough) {

@@ -134,11 +134,12 @@ impl Training {
 }
 
 /// What EXPLAIN shows of the plan.
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 struct Explained {
     buffer_bytes: usize,
     buffers: usize,
     shuffled: bool,
+    largest_buffer: usize,
     peak_bytes: usize,
 }
 
@@ -395,7 +396,7 @@ impl TupleShuffle {
 
     /// What EXPLAIN will show of the buffers.
     pub fn describe(&mut self, buffer_bytes: usize, buffers: usize, shuffled: bool) {
-        self.explain = Explained { buffer_bytes, buffers, shuffled, peak_bytes: self.explain.peak_bytes };
+        self.explain = Explained { buffer_bytes, buffers, shuffled, ..self.explain };
     }
 
     /// Most bytes that the buffers have had.
@@ -403,9 +404,11 @@ impl TupleShuffle {
         self.explain.peak_bytes
     }
 
-    /// Notes the bytes that the buffers have allocated.
-    pub fn note_memory(&mut self, bytes: usize) {
-        self.explain.peak_bytes = self.explain.peak_bytes.max(bytes);
+    /// Notes the bytes that a buffer has allocated, and the buffers in use: each is taken to be as large as the
+    /// largest, since which one is filled next depends on which is done first.
+    pub fn note_memory(&mut self, bytes: usize, buffers: usize) {
+        self.explain.largest_buffer = self.explain.largest_buffer.max(bytes);
+        self.explain.peak_bytes = self.explain.peak_bytes.max(self.explain.largest_buffer * buffers);
     }
 
     /// Puts a full shuffle below the buffers, of at most `kilobytes` of memory; 0: none. Before `start`.
