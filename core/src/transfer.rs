@@ -107,10 +107,9 @@ mod tests {
             let text = sample(vec![1.0, 2.0, 0.5], Loss::LogLoss, 2).to_json().expect("exports").to_string();
             let at = at % text.len();
             let changed = format!("{}{}{}", &text[..at], with, &text[at + 1..]);
-            if let Ok(value) = serde_json::from_str::<Value>(&changed) {
-                if let Ok(model) = Model::from_json(&value) {
-                    prop_assert!(model.encode().is_ok());
-                }
+            let imported = serde_json::from_str::<Value>(&changed).map(|value| Model::from_json(&value));
+            if let Ok(Ok(model)) = imported {
+                prop_assert!(model.encode().is_ok());
             }
         }
     }

@@ -178,7 +178,7 @@ unsafe fn look(
         let decoded = (decode.bytes as f64 * f64::from(pages) / seen as f64) as usize;
         let enough = (decoded / 16).clamp(SAMPLE_BYTES / 4, 2 * SAMPLE_BYTES).min(memory / 8);
         let mut many = buffer(usize::MAX);
-        while sample.len() > 0 && many.bytes_used() < enough {
+        while !sample.is_empty() && many.bytes_used() < enough {
             if many.append_all(&sample).is_err() {
                 return None;
             }
