@@ -12,6 +12,7 @@ static MEMORY_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(256 * 1024);
 static SHUFFLE: GucSetting<DefaultShuffle> = GucSetting::<DefaultShuffle>::new(DefaultShuffle::Auto);
 static TRACE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static MODEL_CACHE: GucSetting<i32> = GucSetting::<i32>::new(64 * 1024);
+static SHARED_MODEL_SIZE: GucSetting<i32> = GucSetting::<i32>::new(1024);
 static PREDICT_BY: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The strategies as values of a setting.
@@ -101,6 +102,11 @@ pub fn model_cache() -> usize {
     MODEL_CACHE.get().max(0) as usize * 1024
 }
 
+/// Bytes from which on a model is in memory once for all sessions; `None`: never.
+pub fn shared_model_size() -> Option<usize> {
+    usize::try_from(SHARED_MODEL_SIZE.get()).ok().map(|kb| kb * 1024)
+}
+
 /// Whether PREDICT BY is understood.
 pub fn predict_by() -> bool {
     PREDICT_BY.get()
@@ -179,6 +185,16 @@ pub fn init() {
         &PREDICT_BY,
         GucContext::Userset,
         GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"corgipile.shared_model_size",
+        c"Size from which on a model is in memory once for all sessions.",
+        c"By a file among the server's temporary files, which the sessions map; -1: every session has its own copy.",
+        &SHARED_MODEL_SIZE,
+        -1,
+        1024 * 1024,
+        GucContext::Userset,
+        GucFlags::UNIT_KB,
     );
     GucRegistry::define_enum_guc(
         c"corgipile.shuffle",

@@ -251,3 +251,150 @@ fn databases_of_other_encodings_are_refused() {
     let error = latin.batch_execute("SELECT train_sgd('t')").expect_err("not UTF8");
     assert_eq!(sqlstate(&error), "0A000", "{}", message(&error));
 }
+
+#[test]
+fn models_of_the_first_version_come_along() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.batch_execute("CREATE EXTENSION corgipile VERSION '0.1.0'").expect("installs");
+    let mut client = server.with_table(1000, 3);
+    client
+        .batch_execute(
+            "INSERT INTO corgipile.models_store (model_name, owner, source, model)
+                 SELECT 'kept', current_user, 'wide', corgipile.sgd(label, features_v) FROM wide;
+             INSERT INTO corgipile.model_grants (model_id, grantee, grantor) VALUES (1, 'public', current_user)",
+        )
+        .unwrap_or_else(|e| panic!("{}", message(&e)));
+    let before: String = value(&mut client, VECTOR);
+    let error = client.batch_execute("SELECT train_sgd('wide')").expect_err("the store is too old");
+    assert_eq!(sqlstate(&error), "55000", "{}", message(&error));
+    assert!(message(&error).contains("ALTER EXTENSION corgipile UPDATE"));
+    // A dump of that version, read by this one.
+    let host = server.socket().to_string_lossy().into_owned();
+    let dump = program("pg_dump").args(["-h", &host, "-U", "postgres", "postgres"]).output().expect("runs");
+    assert!(dump.status.success());
+    let file = server.socket().join("old.sql");
+    std::fs::write(&file, dump.stdout).expect("writes");
+    client.batch_execute("CREATE DATABASE restored").expect("creates");
+    let restore = program("psql")
+        .args(["-X", "-v", "ON_ERROR_STOP=1", "-h", &host, "-U", "postgres", "-d", "restored", "-f"])
+        .arg(&file)
+        .output()
+        .expect("runs");
+    assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stderr));
+    client.batch_execute("ALTER EXTENSION corgipile UPDATE").expect("updates");
+    for mut client in [client, server.connect_to("restored")] {
+        assert_eq!(
+            value::<String>(&mut client, "SELECT extversion FROM pg_extension WHERE extname = 'corgipile'"),
+            "0.2.0"
+        );
+        assert_eq!(value::<String>(&mut client, VECTOR), before);
+        client.batch_execute("SELECT train_sgd('wide', model_name => 'kept', seed => 9)").expect("trains");
+        let versions = "SELECT string_agg(version || ' ' || is_current || granted_to::text, ', ' ORDER BY version) FROM corgipile.models";
+        assert_eq!(value::<String>(&mut client, versions), "1 false{public}, 2 true{public}");
+    }
+}
+
+#[test]
+fn a_dump_restores_under_another_owner() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(1000, 3);
+    client
+        .batch_execute(
+            "CREATE ROLE alice LOGIN; GRANT SELECT ON wide TO alice; GRANT CREATE ON SCHEMA public TO alice;
+             SET ROLE alice; SELECT train_sgd('wide', model_name => 'kept'); RESET ROLE",
+        )
+        .expect("trains");
+    let before: String = value(&mut client, VECTOR);
+    let host = server.socket().to_string_lossy().into_owned();
+    let dump =
+        program("pg_dump").args(["-h", &host, "-U", "postgres", "--no-owner", "postgres"]).output().expect("runs");
+    let file = server.socket().join("dump.sql");
+    std::fs::write(&file, dump.stdout).expect("writes");
+    client
+        .batch_execute("CREATE ROLE bob LOGIN")
+        .and_then(|()| client.batch_execute("CREATE DATABASE bobs OWNER bob"))
+        .expect("creates");
+    // Who may create a trusted extension owns what it makes only where they are a superuser: its store is the
+    // superuser's, so a superuser restores it.
+    let restore = program("psql")
+        .args(["-X", "-v", "ON_ERROR_STOP=1", "-h", &host, "-U", "postgres", "-d", "bobs", "-f"])
+        .arg(&file)
+        .output()
+        .expect("runs");
+    assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stderr));
+    assert_eq!(value::<String>(&mut server.connect_as("alice", "bobs"), VECTOR), before);
+    let error = server.connect_as("bob", "bobs").batch_execute(VECTOR).expect_err("alice's");
+    assert_eq!(sqlstate(&error), "42501", "{}", message(&error));
+    // Where the owner is gone the model is left to superusers.
+    client.batch_execute("DROP OWNED BY alice; ").expect("drops");
+    let mut there = server.connect_to("bobs");
+    there.batch_execute("DROP OWNED BY alice; DROP ROLE alice").expect("drops");
+    assert_eq!(value::<String>(&mut there, VECTOR), before);
+}
+
+#[test]
+fn the_store_is_replicated_logically() {
+    let server = Server::start(&["wal_level = logical"]);
+    let other = Server::start(&[]);
+    let mut client = server.with_table(1000, 3);
+    let mut reader = other.connect();
+    reader.batch_execute("CREATE EXTENSION corgipile").expect("installs");
+    client
+        .batch_execute(
+            "CREATE PUBLICATION models FOR TABLE corgipile.models_store, corgipile.model_grants, corgipile.model_pins",
+        )
+        .expect("publishes");
+    let host = server.socket().to_string_lossy().into_owned();
+    reader
+        .batch_execute(&format!(
+            "CREATE SUBSCRIPTION models CONNECTION 'host={host} user=postgres dbname=postgres' PUBLICATION models"
+        ))
+        .unwrap_or_else(|e| panic!("{}", message(&e)));
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
+    let first: String = value(&mut client, VECTOR);
+    let arrives = |reader: &mut postgres::Client, vector: &str| {
+        wait_for("the model", || reader.query_one(VECTOR, &[]).is_ok_and(|row| row.get::<_, String>(0) == vector));
+    };
+    arrives(&mut reader, &first);
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept', seed => 3)").expect("trains");
+    let second: String = value(&mut client, VECTOR);
+    assert_ne!(first, second);
+    arrives(&mut reader, &second);
+    client.batch_execute("SELECT set_current_model('kept', 1)").expect("sets");
+    arrives(&mut reader, &first);
+    client.batch_execute("SELECT drop_model('kept')").expect("drops");
+    wait_for("the end of the model", || reader.query_one(VECTOR, &[]).is_err());
+    reader.batch_execute("DROP SUBSCRIPTION models").expect("ends");
+}
+
+#[test]
+fn a_promoted_standby_trains() {
+    let server = Server::start(&["wal_level = replica"]);
+    let mut client = server.with_table(1000, 3);
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
+    let standby = server.standby();
+    let mut reader = standby.connect();
+    reader.batch_execute("SELECT pg_promote()").expect("promotes");
+    wait_for("the promotion", || !value::<bool>(&mut reader, "SELECT pg_is_in_recovery()"));
+    reader.batch_execute("SELECT train_sgd('wide', model_name => 'kept', seed => 4)").expect("trains");
+    let versions = "SELECT string_agg(model_name || version, ',' ORDER BY version) FROM corgipile.models";
+    assert_eq!(value::<String>(&mut reader, versions), "kept1,kept2");
+}
+
+#[test]
+fn a_model_dropped_meanwhile_stays_for_the_query_that_uses_it() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(5000, 3);
+    client.batch_execute("SELECT train_sgd('wide', model_name => 'kept')").expect("trains");
+    let mut other = server.connect();
+    client
+        .batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT id, prediction, predict('kept', features_v) AS p FROM wide PREDICT BY 'kept'")
+        .expect("declares");
+    assert_eq!(client.query("FETCH 10 FROM c", &[]).expect("fetches").len(), 10);
+    other.batch_execute("SELECT drop_model('kept')").expect("does not wait");
+    assert_eq!(client.query("FETCH ALL FROM c", &[]).expect("goes on").len(), 4990);
+    // Read committed: the next statement sees that it is gone.
+    let error = client.batch_execute("SELECT predict('kept', features_v) FROM wide LIMIT 1").expect_err("is gone");
+    assert_eq!(sqlstate(&error), "42704", "{}", message(&error));
+}

@@ -12,6 +12,7 @@ use crate::tuples::Features;
 use crate::vector::{sparse_dot, wide_dot};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 const MAGIC: &[u8; 4] = b"CGPM";
 /// The format written by this version.
@@ -87,7 +88,83 @@ pub struct Model {
     /// The header.
     pub header: Header,
     /// One row of weights (softmax: one a class), each with its intercept last.
-    pub weights: Vec<f32>,
+    pub weights: Weights,
+}
+
+/// The numbers of a model: its own, or a part of bytes that others read too.
+#[derive(Clone)]
+pub enum Weights {
+    /// Its own.
+    Own(Vec<f32>),
+    /// A part of an encoded model, aligned for f32.
+    Shared(SharedBytes, std::ops::Range<usize>),
+}
+
+/// Bytes that several hold, such as a file in memory.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+impl std::ops::Deref for Weights {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Own(weights) => weights,
+            Self::Shared(bytes, range) => {
+                let bytes = (**bytes).as_ref().get(range.clone()).unwrap_or_default();
+                bytemuck::try_cast_slice(bytes).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl From<Vec<f32>> for Weights {
+    fn from(weights: Vec<f32>) -> Self {
+        Self::Own(weights)
+    }
+}
+
+impl PartialEq for Weights {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl std::fmt::Debug for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Length and checksum of an encoded model, from its first and its last bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    /// Length in bytes.
+    pub len: usize,
+    /// Bytes to put in front of it so that its weights are aligned.
+    pub padding: usize,
+    /// Its checksum.
+    pub checksum: u32,
+}
+
+impl Digest {
+    /// Bytes at the start of an encoded model that are looked at.
+    pub const FIRST: usize = PREFIX;
+    /// Bytes at its end that are looked at.
+    pub const LAST: usize = 4;
+
+    /// From the first and the last bytes of `len`; what they say is checked when the model is read.
+    pub fn new(first: &[u8], last: &[u8], len: usize) -> Result<Self> {
+        let header = u32::from_le_bytes(word(first, 8)?) as usize;
+        let padding = (PREFIX + header).next_multiple_of(4) - PREFIX - header;
+        Ok(Self { len, padding, checksum: u32::from_le_bytes(word(last, 0)?) })
+    }
+}
+
+impl Header {
+    /// SQL name of the type of a prediction: that of the target's classes, or a number's.
+    pub fn prediction_type(&self) -> &str {
+        if self.loss.is_classification() { &self.target_type } else { "double precision" }
+    }
 }
 
 fn bad(what: impl Into<String>) -> Error {
@@ -120,6 +197,13 @@ fn open(bytes: &[u8]) -> Result<(u16, usize, usize)> {
     Ok((format, header, weights))
 }
 
+/// The header of an encoded model, and where its weights are.
+fn parts(bytes: &[u8]) -> Result<(Header, std::ops::Range<usize>)> {
+    let (_, length, _) = open(bytes)?;
+    let header = serde_json::from_slice(&bytes[PREFIX..PREFIX + length]).map_err(|e| bad(format!("header: {e}")))?;
+    Ok((header, PREFIX + length..bytes.len() - 4))
+}
+
 impl Model {
     /// The bytes of the model.
     pub fn encode(&self) -> Result<Vec<u8>> {
@@ -134,7 +218,7 @@ impl Model {
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&(self.weights.len() as u64).to_le_bytes());
         bytes.extend_from_slice(&header);
-        for weight in &self.weights {
+        for weight in self.weights.iter() {
             bytes.extend_from_slice(&weight.to_le_bytes());
         }
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
@@ -143,13 +227,28 @@ impl Model {
 
     /// Reads a model back.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let (_, header_len, count) = open(bytes)?;
-        let header: Header =
-            serde_json::from_slice(&bytes[PREFIX..PREFIX + header_len]).map_err(|e| bad(format!("header: {e}")))?;
+        let (header, range) = parts(bytes)?;
         let mut weights = Vec::new();
+        let count = range.len() / 4;
         weights.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { bytes: count * 4, purpose: "the model" })?;
-        let packed = &bytes[PREFIX + header_len..bytes.len() - 4];
-        weights.extend(packed.chunks_exact(4).map(|w| f32::from_le_bytes([w[0], w[1], w[2], w[3]])));
+        weights.extend(bytes[range].chunks_exact(4).map(|w| f32::from_le_bytes([w[0], w[1], w[2], w[3]])));
+        Self::new(header, Weights::Own(weights))
+    }
+
+    /// Reads a model whose bytes follow `padding` others, without a copy of the weights where they can be used in
+    /// place.
+    pub fn decode_shared(shared: SharedBytes, padding: usize) -> Result<Self> {
+        let bytes = (*shared).as_ref().get(padding..).unwrap_or_default();
+        let (header, range) = parts(bytes)?;
+        if cfg!(target_endian = "big") || bytemuck::try_cast_slice::<u8, f32>(&bytes[range.clone()]).is_err() {
+            return Self::decode(bytes);
+        }
+        let range = range.start + padding..range.end + padding;
+        Self::new(header, Weights::Shared(shared, range))
+    }
+
+    /// Header and weights, if they go together.
+    fn new(header: Header, weights: Weights) -> Result<Self> {
         if !weights.iter().all(|w| w.is_finite()) {
             return Err(bad("a weight is not finite"));
         }
@@ -231,9 +330,10 @@ impl Model {
         }
     }
 
-    /// Bytes that the decoded model takes.
+    /// Bytes that the decoded model takes, without what it shares.
     pub fn bytes(&self) -> usize {
-        self.weights.len() * 4 + size_of::<Self>() + self.header.history.len() * size_of::<EpochReport>()
+        let own = if let Weights::Own(weights) = &self.weights { weights.len() * 4 } else { 0 };
+        own + size_of::<Self>() + self.header.history.len() * size_of::<EpochReport>()
     }
 }
 
@@ -280,7 +380,7 @@ pub(crate) mod tests {
             peak_memory: 1 << 40,
             duration_ms: 0.1,
         };
-        Model { header, weights }
+        Model { header, weights: weights.into() }
     }
 
     proptest! {
@@ -289,7 +389,15 @@ pub(crate) mod tests {
             let outputs = if softmax { 3 } else { 1 };
             let weights = weights.repeat(outputs);
             let model = sample(weights, if softmax { Loss::Softmax } else { Loss::LogLoss }, if softmax { 3 } else { 2 });
-            prop_assert_eq!(Model::decode(&model.encode().expect("encodes")).expect("decodes"), model);
+            let bytes = model.encode().expect("encodes");
+            prop_assert_eq!(Model::decode(&bytes).expect("decodes"), model.clone());
+            // And in place: padded so that the weights are aligned wherever the bytes are.
+            let digest = Digest::new(&bytes[..Digest::FIRST], &bytes[bytes.len() - Digest::LAST..], bytes.len()).expect("digest");
+            let mut padded = vec![0; digest.padding];
+            padded.extend(&bytes);
+            let shared = Model::decode_shared(Arc::new(padded), digest.padding).expect("decodes");
+            prop_assert_eq!(&shared, &model);
+            prop_assert_eq!(shared.encode().expect("encodes"), bytes);
         }
 
         #[test]

@@ -79,7 +79,7 @@ impl Model {
             }
         }
         // What the store would refuse to read is refused here.
-        Model::decode(&Model { header, weights }.encode()?)
+        Model::decode(&Model { header, weights: weights.into() }.encode()?)
     }
 }
 

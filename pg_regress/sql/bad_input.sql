@@ -21,7 +21,6 @@ SELECT try($$ SELECT predict(12345, '{1}'::real[]) $$);
 SELECT try($$ SELECT predict('nobody', '{1}'::real[]) $$);
 SELECT try($$ SELECT * FROM dense PREDICT BY 'nobody' $$);
 SELECT try($$ SELECT drop_model('nobody') $$);
-SELECT try($$ SELECT train_sgd('dense', model_name => 'svm') $$);
 SELECT try($$ SELECT train_sgd('dense', model_name => '17') $$);
 SELECT try($$ SELECT train_sgd('dense', model_name => '') $$);
 SELECT try($$ SELECT predict('svm', '{1,2}'::real[]) $$);

@@ -2,7 +2,7 @@
 
 use super::arguments::Call;
 use super::predict::model_argument;
-use crate::catalog::{self, ModelKey};
+use crate::catalog::{self, ModelKey, Stored, Which};
 use crate::error;
 use crate::pg::{progress, types};
 use crate::pg_function;
@@ -171,7 +171,7 @@ fn epoch_json(trace: &EpochTrace) -> Value {
 
 unsafe fn model_vector(call: Call) -> pg_sys::Datum {
     let Some(model) = model_argument(call) else { return call.null() };
-    model.weights.clone().into_datum().unwrap_or_else(|| call.null())
+    model.weights.to_vec().into_datum().unwrap_or_else(|| call.null())
 }
 
 pg_function!(
@@ -214,7 +214,7 @@ fn import_model(exported: Option<JsonB>, model_name: Option<String>) -> i64 {
             Some("Create the type first."),
         );
     }
-    catalog::insert(model_name.as_deref(), "(imported)", &model)
+    catalog::insert(model_name.as_deref(), "(imported)", &model).0
 }
 
 /// corgipile.training_progress_rows() → one row a training that runs, of the roles whose rights one has.
@@ -265,14 +265,23 @@ pub fn require_writable(function: &std::ffi::CStr) {
         pg_sys::PreventCommandDuringRecovery(function.as_ptr());
         pg_sys::PreventCommandIfParallelMode(function.as_ptr());
     }
+    catalog::require_up_to_date();
 }
 
-/// Forgets a model; true if there was one.
+/// What a user's key means for a change: a name all its versions, an id that model.
+fn which<'a>(key: &'a ModelKey, stored: &Stored) -> Which<'a> {
+    match key {
+        ModelKey::Name(name) if stored.name.as_ref() == Some(name) => Which::Versions(name),
+        _ => Which::Id(stored.id),
+    }
+}
+
+/// Forgets a model, or all versions of a name; true if there were any.
 fn drop_model(key: ModelKey, missing_ok: bool) -> bool {
     require_writable(c"drop_model()");
     match catalog::lookup_owned(&key) {
         Some(stored) => {
-            catalog::delete(stored.id);
+            catalog::delete(which(&key, &stored));
             true
         }
         None if missing_ok => false,
@@ -280,25 +289,74 @@ fn drop_model(key: ModelKey, missing_ok: bool) -> bool {
     }
 }
 
-/// The id of a model that the current role may change, or an error.
-fn owned(model: &str) -> i64 {
+/// Runs a change on what the current role may change, or raises an error.
+fn with_owned(model: &str, change: impl FnOnce(Which<'_>)) {
     let key = ModelKey::Name(model.into());
-    catalog::lookup_owned(&key).unwrap_or_else(|| catalog::no_such_model(&key)).id
+    let stored = catalog::lookup_owned(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    change(which(&key, &stored));
 }
 
 /// rename_model(model, new_name): NULL takes the name away.
 #[pg_extern]
 fn rename_model(model: Option<&str>, new_name: Option<&str>) {
     require_writable(c"rename_model()");
-    let id = owned(required(model));
-    if let Some(name) = new_name {
-        check_new_name(name);
+    with_owned(required(model), |which| {
+        if let Some(name) = new_name {
+            check_name(name);
+            // SAFETY: a statement is running, so there is a transaction; the latest state is wanted.
+            if unsafe { catalog::find(&ModelKey::Name(name.into()), std::ptr::null_mut()) }.is_some() {
+                error::fail(
+                    PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
+                    format!("model \"{name}\" already exists"),
+                    Some("Choose another name, or forget the old model with drop_model."),
+                );
+            }
+        }
+        catalog::rename(which, new_name);
+    });
+}
+
+/// set_current_model(name, id): lets a name mean one of its versions.
+#[pg_extern]
+fn set_current_model(name: Option<&str>, model: Option<i64>) {
+    require_writable(c"set_current_model()");
+    let (name, id) = (required(name), required(model));
+    let key = ModelKey::Name(name.into());
+    let current = catalog::lookup_owned(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    let chosen = catalog::lookup_owned(&ModelKey::Id(id)).unwrap_or_else(|| catalog::no_such_model(&ModelKey::Id(id)));
+    if current.name.as_deref() != Some(name) || chosen.name.as_deref() != Some(name) {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("model {id} is not a version of model {key}"),
+            Some("SELECT model_id, version FROM corgipile.models WHERE model_name = '…' lists the versions of a name."),
+        );
     }
-    catalog::rename(id, new_name);
+    catalog::set_current(name, id);
+}
+
+/// corgipile.current_model(name, features, classifies) → the id of the name's current version: what PREDICT BY looks
+/// up when a statement runs. The columns in the statement are those of the version that was current when it was
+/// parsed, so the one that is current now must go with them.
+#[pg_extern]
+fn current_model(model: &str, features: Vec<String>, target_type: &str) -> i64 {
+    let key = ModelKey::Name(model.into());
+    let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    let header = &stored.model.header;
+    if header.features != features || header.prediction_type() != target_type {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("version {} of model {key} does not go with this statement", stored.version),
+            Some(
+                "It needs other columns, or predicts another type, than the version that was current when the statement \
+                 was prepared or the view was made. Prepare or make it anew.",
+            ),
+        );
+    }
+    stored.id
 }
 
 /// A model argument that must not be NULL.
-fn required(model: Option<&str>) -> &str {
+fn required<T>(model: Option<T>) -> T {
     model.unwrap_or_else(|| error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the model is NULL", None))
 }
 
@@ -320,20 +378,19 @@ fn grantee(role: Option<&str>) -> String {
 #[pg_extern]
 fn grant_model(model: Option<&str>, role: Option<&str>) {
     require_writable(c"grant_model()");
-    let id = owned(required(model));
-    catalog::grant(id, &grantee(role));
+    with_owned(required(model), |which| catalog::grant(which, &grantee(role)));
 }
 
 /// revoke_model(model, role)
 #[pg_extern]
 fn revoke_model(model: Option<&str>, role: Option<&str>) {
     require_writable(c"revoke_model()");
-    let id = owned(required(model));
     // A role that is gone may be left among the grants.
     let Some(role) = role else {
         error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the role is NULL", None)
     };
-    catalog::revoke(id, if role.eq_ignore_ascii_case(catalog::EVERYBODY) { catalog::EVERYBODY } else { role });
+    let role = if role.eq_ignore_ascii_case(catalog::EVERYBODY) { catalog::EVERYBODY } else { role };
+    with_owned(required(model), |which| catalog::revoke(which, role));
 }
 
 /// drop_model(bigint, boolean)
@@ -348,8 +405,8 @@ fn drop_model_by_name(name: String, missing_ok: bool) -> bool {
     drop_model(ModelKey::Name(name), missing_ok)
 }
 
-/// Checks a name before anything is trained under it.
-pub fn check_new_name(name: &str) {
+/// Checks that a name can be a model's.
+fn check_name(name: &str) {
     if name.is_empty() || name.len() > 255 || name.bytes().all(|b| b.is_ascii_digit()) {
         error::fail(
             PgSqlErrorCode::ERRCODE_INVALID_NAME,
@@ -357,13 +414,10 @@ pub fn check_new_name(name: &str) {
             Some("A name has 1 to 255 bytes and is not a number, since numbers are ids."),
         );
     }
-    let key = ModelKey::Name(name.into());
-    // SAFETY: a statement is running, so there is a transaction; the latest state is wanted.
-    if unsafe { catalog::find(&key, std::ptr::null_mut()) }.is_some() {
-        error::fail(
-            PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
-            format!("model {key} already exists"),
-            Some("Choose another model_name, or forget the old model with drop_model."),
-        );
-    }
+}
+
+/// Checks a name before anything is trained under it: one that is free, or whose versions one may change.
+pub fn check_new_name(name: &str) {
+    check_name(name);
+    catalog::versions_of(name);
 }

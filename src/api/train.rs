@@ -295,15 +295,19 @@ fn train_sgd(
     model.header.target = target;
     model.header.features = features;
     model.header.weight = weight;
-    let id = catalog::insert(model_name.as_deref(), &source.name, &model);
-    tell(id, model_name.as_deref(), &model);
+    let (id, version) = catalog::insert(model_name.as_deref(), &source.name, &model);
+    tell(id, model_name.as_deref(), version, &model);
     id
 }
 
 /// What became of the training, in one NOTICE.
-fn tell(id: i64, name: Option<&str>, model: &Model) {
+fn tell(id: i64, name: Option<&str>, version: i32, model: &Model) {
     let header = &model.header;
-    let name = name.map(|name| format!(" \"{name}\"")).unwrap_or_default();
+    let name = match (name, version) {
+        (None, _) => String::new(),
+        (Some(name), 1) => format!(" \"{name}\""),
+        (Some(name), version) => format!(" \"{name}\" version {version}"),
+    };
     let skipped = match header.rows_skipped {
         0 => String::new(),
         n => format!(" ({n} skipped for NULL)"),

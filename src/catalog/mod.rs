@@ -5,6 +5,8 @@
 //! no privilege on the table, and can run under a catalog snapshot while a statement is parsed. Who
 //! may use a model is decided here: its owner, members of the owner's role, and superusers.
 
+mod shared;
+
 use crate::error;
 use crate::guc;
 use crate::pg::{relation, types};
@@ -20,6 +22,13 @@ mod column {
     pub const MODEL_NAME: i16 = 2;
     pub const OWNER: i16 = 3;
     pub const MODEL: i16 = 6;
+    pub const VERSION: i16 = 7;
+}
+
+/// Columns of corgipile.model_pins, by number.
+mod pins {
+    pub const MODEL_NAME: i16 = 1;
+    pub const MODEL_ID: i16 = 2;
 }
 
 /// Columns of corgipile.model_grants, by number.
@@ -54,6 +63,10 @@ impl std::fmt::Display for ModelKey {
 pub struct Stored {
     /// Its id.
     pub id: i64,
+    /// The name that it is a version of.
+    pub name: Option<String>,
+    /// Which version, from 1.
+    pub version: i32,
     /// The role that trained it.
     pub owner: String,
     /// Header and weights.
@@ -96,60 +109,111 @@ fn store_oid() -> pg_sys::Oid {
     }
 }
 
-/// Looks a model up; `snapshot` null means the latest committed state (a catalog snapshot).
+/// Runs `use_tuple` on the first, or the last, of the tuples that an index finds in a table of ours by equality
+/// of its first column; `None` where there is no table, no index or no tuple. `snapshot` null means the latest
+/// committed state (a catalog snapshot).
 ///
 /// # Safety
-/// In a transaction; `snapshot` is null or registered or active.
-unsafe fn find_row(index: &std::ffi::CStr, key: pg_sys::ScanKeyData, snapshot: pg_sys::Snapshot) -> Option<Stored> {
+/// In a transaction; `snapshot` is null or registered or active; `key` is for the first column of the index.
+unsafe fn with_tuple<T>(
+    table: pg_sys::Oid,
+    index: &std::ffi::CStr,
+    mut key: pg_sys::ScanKeyData,
+    snapshot: pg_sys::Snapshot,
+    last: bool,
+    use_tuple: impl FnOnce(&Tuple) -> Option<T>,
+) -> Option<T> {
     // SAFETY: by contract; the tuple is used before the scan ends, the table before it is closed.
     unsafe {
-        let table_oid = store_oid();
         let index_oid = relation_oid(index);
-        if table_oid == pg_sys::InvalidOid || index_oid == pg_sys::InvalidOid {
+        if table == pg_sys::InvalidOid || index_oid == pg_sys::InvalidOid {
             return None;
         }
-        let table = pg_sys::table_open(table_oid, pg_sys::AccessShareLock as i32);
-        let mut key = key;
-        let scan = pg_sys::systable_beginscan(table, index_oid, true, snapshot, 1, &mut key);
-        let tuple = pg_sys::systable_getnext(scan);
-        let found = if tuple.is_null() {
-            None
+        let lock = pg_sys::AccessShareLock as i32;
+        let table = pg_sys::table_open(table, lock);
+        let index = pg_sys::index_open(index_oid, lock);
+        let scan = pg_sys::systable_beginscan_ordered(table, index, snapshot, 1, &mut key);
+        let direction = if last {
+            pg_sys::ScanDirection::BackwardScanDirection
         } else {
-            let get = |number: i16| {
-                let mut null = false;
-                let datum = pg_sys::heap_getattr(tuple, i32::from(number), (*table).rd_att, &mut null);
-                (datum, null)
-            };
-            let (id, id_null) = get(column::MODEL_ID);
-            let (owner, owner_null) = get(column::OWNER);
-            let (model, model_null) = get(column::MODEL);
-            let id = i64::from_datum(id, id_null).unwrap_or_default();
-            let owner = if owner_null { String::new() } else { relation::string(owner.cast_mut_ptr()) };
-            let tid = (*tuple).t_self;
-            let version = RowVersion {
-                table: table_oid,
-                xmin: (*(*tuple).t_data).t_choice.t_heap.t_xmin.into(),
-                page: (u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo),
-                line: tid.ip_posid,
-            };
-            let model = if model_null { None } else { cached(id, version, model) };
-            model.map(|model| Stored { id, owner, model })
+            pg_sys::ScanDirection::ForwardScanDirection
         };
-        pg_sys::systable_endscan(scan);
-        pg_sys::table_close(table, pg_sys::AccessShareLock as i32);
+        let tuple = pg_sys::systable_getnext_ordered(scan, direction);
+        let found = if tuple.is_null() { None } else { use_tuple(&Tuple { tuple, table }) };
+        pg_sys::systable_endscan_ordered(scan);
+        pg_sys::index_close(index, lock);
+        pg_sys::table_close(table, lock);
         found
     }
 }
 
+/// A tuple that is being looked at.
+struct Tuple {
+    tuple: pg_sys::HeapTuple,
+    table: pg_sys::Relation,
+}
+
+impl Tuple {
+    /// A column by number; `None` if it is NULL or the table has no such column.
+    fn get(&self, number: i16) -> Option<pg_sys::Datum> {
+        // SAFETY: the tuple is of this table, and both are held.
+        unsafe {
+            let descriptor = (*self.table).rd_att;
+            if i32::from(number) > (*descriptor).natts {
+                return None;
+            }
+            let mut null = false;
+            let datum = pg_sys::heap_getattr(self.tuple, i32::from(number), descriptor, &mut null);
+            (!null).then_some(datum)
+        }
+    }
+
+    /// What tells this version of the row from any other.
+    fn version(&self) -> RowVersion {
+        // SAFETY: as above.
+        unsafe {
+            let tid = (*self.tuple).t_self;
+            RowVersion {
+                table: (*self.table).rd_id,
+                xmin: (*(*self.tuple).t_data).t_choice.t_heap.t_xmin.into(),
+                page: (u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo),
+                line: tid.ip_posid,
+            }
+        }
+    }
+
+    /// The row of the store that this is.
+    ///
+    /// # Safety
+    /// A tuple of the store.
+    unsafe fn stored(&self) -> Option<Stored> {
+        // SAFETY: by contract, the columns' types are the store's.
+        unsafe {
+            let id = self.get(column::MODEL_ID)?.value() as i64;
+            let name = self.get(column::MODEL_NAME).and_then(|datum| String::from_datum(datum, false));
+            // Before it was updated to versions, every model of the store is a first one.
+            let version = self.get(column::VERSION).map_or(1, |datum| datum.value() as i32);
+            let owner = self.get(column::OWNER).map(|datum| relation::string(datum.cast_mut_ptr())).unwrap_or_default();
+            let model = cached(id, self.version(), self.get(column::MODEL)?);
+            Some(Stored { id, name, version, owner, model })
+        }
+    }
+}
+
 /// The decoded model of a row, from the cache if it is still the same row.
-unsafe fn cached(id: i64, version: RowVersion, datum: pg_sys::Datum) -> Option<Rc<Model>> {
+unsafe fn cached(id: i64, version: RowVersion, datum: pg_sys::Datum) -> Rc<Model> {
     let hit = CACHE.with_borrow(|cache| cache.get(&id).filter(|(v, _)| *v == version).map(|(_, m)| Rc::clone(m)));
-    if hit.is_some() {
-        return hit;
+    if let Some(model) = hit {
+        return model;
     }
     // SAFETY: the model column of a row that is being read.
-    let bytes = unsafe { types::varlena_bytes(datum) };
-    let model = match Model::decode(bytes) {
+    let read = unsafe {
+        match shared::model(id, datum) {
+            Some(model) => Ok(model),
+            None => Model::decode(types::varlena_bytes(datum)),
+        }
+    };
+    let model = match read {
         Ok(model) => Rc::new(model),
         Err(e) => error::fail(
             PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
@@ -167,7 +231,7 @@ unsafe fn cached(id: i64, version: RowVersion, datum: pg_sys::Datum) -> Option<R
             cache.insert(id, (version, Rc::clone(&model)));
         }
     });
-    Some(model)
+    model
 }
 
 /// A scan key for equality on one column.
@@ -186,26 +250,37 @@ unsafe fn equality(column: i16, procedure: u32, datum: pg_sys::Datum) -> pg_sys:
     }
 }
 
-/// Finds a model without asking who may use it. `snapshot` as for `find_row`.
+/// Finds a model without asking who may use it: by id, or the current version of a name, or by an id written as
+/// text. `snapshot` null means the latest committed state.
 ///
 /// # Safety
 /// In a transaction; `snapshot` is null or registered or active.
 pub unsafe fn find(key: &ModelKey, snapshot: pg_sys::Snapshot) -> Option<Stored> {
     // SAFETY: by contract.
     unsafe {
+        let store = store_oid();
         let by_id = |id: i64| {
             let key = equality(column::MODEL_ID, pg_sys::F_INT8EQ, pg_sys::Datum::from(id));
-            find_row(c"models_store_pkey", key, snapshot)
+            with_tuple(store, c"models_store_pkey", key, snapshot, false, |tuple| tuple.stored())
         };
-        match key {
-            ModelKey::Id(id) => by_id(*id),
-            ModelKey::Name(name) => {
-                let datum = name.as_str().into_datum()?;
-                let key = equality(column::MODEL_NAME, pg_sys::F_TEXTEQ, datum);
-                let found = find_row(c"models_store_model_name_key", key, snapshot);
-                found.or_else(|| name.parse().ok().and_then(by_id))
-            }
-        }
+        let name = match key {
+            ModelKey::Id(id) => return by_id(*id),
+            ModelKey::Name(name) => name,
+        };
+        let datum = name.as_str().into_datum()?;
+        let equal = |column| equality(column, pg_sys::F_TEXTEQ, datum);
+        // The version that set_current_model said, else the newest.
+        let pins = if store == pg_sys::InvalidOid { store } else { relation_oid(c"model_pins") };
+        let pinned = with_tuple(pins, c"model_pins_pkey", equal(pins::MODEL_NAME), snapshot, false, |tuple| {
+            tuple.get(pins::MODEL_ID).map(|datum| datum.value() as i64)
+        });
+        let newest = || {
+            // The second is the index before names had versions.
+            [c"models_store_model_name_version_key", c"models_store_model_name_key"].into_iter().find_map(|index| {
+                with_tuple(store, index, equal(column::MODEL_NAME), snapshot, true, |tuple| tuple.stored())
+            })
+        };
+        pinned.and_then(by_id).or_else(newest).or_else(|| name.parse().ok().and_then(by_id))
     }
 }
 
@@ -266,6 +341,17 @@ pub unsafe fn find_usable(key: &ModelKey) -> Option<Stored> {
     unsafe {
         let usable = |stored: &Stored| may_use(&stored.owner) || is_granted(stored.id, std::ptr::null_mut());
         find(key, std::ptr::null_mut()).filter(usable)
+    }
+}
+
+/// Refuses to write to a store of an older version of the extension; reading it works.
+pub fn require_up_to_date() {
+    if store_oid() != pg_sys::InvalidOid && relation_oid(c"model_pins") == pg_sys::InvalidOid {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "extension \"corgipile\" in this database is older than its library",
+            Some("Run ALTER EXTENSION corgipile UPDATE. Until then models can be used, but not stored or changed."),
+        );
     }
 }
 
@@ -357,22 +443,77 @@ fn current_role() -> String {
     unsafe { relation::string(pg_sys::GetUserNameFromId(pg_sys::GetUserId(), false)) }
 }
 
-/// Stores a model for the current role; returns its id.
-pub fn insert(name: Option<&str>, source: &str, model: &Model) -> i64 {
+/// Stores a model; returns its id and its version. Under a name that there is already it becomes the name's newest
+/// version and the current one, of the same owner and with the grants of the version before.
+pub fn insert(name: Option<&str>, source: &str, model: &Model) -> (i64, i32) {
     let bytes = model.encode().unwrap_or_else(|e| error::raise(e));
-    let owner = current_role();
-    let inserted = as_store_owner(|| {
-        Spi::get_one_with_args::<i64>(
-            "INSERT INTO corgipile.models_store (model_name, owner, source, model) \
-             VALUES ($1, $2::pg_catalog.name, $3, corgipile.model_from_bytes($4)) RETURNING model_id",
-            &[name.into(), owner.into(), source.into(), bytes.into()],
-        )
-    });
-    match inserted {
-        Ok(Some(id)) => id,
-        Ok(None) => error::internal("the model was not stored"),
-        Err(e) => error::internal(&format!("the model was not stored: {e}")),
+    loop {
+        let before = name.and_then(versions_of);
+        let owner = before.as_ref().map_or_else(current_role, |stored| stored.owner.clone());
+        // Another session may take the same version meanwhile: then nothing is inserted, and the next one is tried.
+        let inserted = as_store_owner(|| {
+            Spi::get_two_with_args::<i64, i32>(
+                "INSERT INTO corgipile.models_store AS m (model_name, version, owner, source, model) \
+                 SELECT $1, 1 OPERATOR(pg_catalog.+) coalesce((SELECT pg_catalog.max(s.version) FROM corgipile.models_store s \
+                 WHERE s.model_name OPERATOR(pg_catalog.=) $1), 0), $2::pg_catalog.name, $3, corgipile.model_from_bytes($4) \
+                 ON CONFLICT (model_name, version) DO NOTHING RETURNING m.model_id, m.version",
+                &[name.into(), owner.into(), source.into(), bytes.as_slice().into()],
+            )
+        });
+        match inserted {
+            Ok((Some(id), Some(version))) => {
+                if let Some(before) = before {
+                    inherit(&before, id);
+                }
+                return (id, version);
+            }
+            Ok(_) | Err(pgrx::spi::Error::InvalidPosition) if name.is_some() => {
+                pgrx::check_for_interrupts!();
+            }
+            Ok(_) => error::internal("the model was not stored"),
+            Err(e) => error::internal(&format!("the model was not stored: {e}")),
+        }
     }
+}
+
+/// The current version of a name as of now, if there is one; an error if it is another's: a new version of it can
+/// be stored by who may change it.
+pub fn versions_of(name: &str) -> Option<Stored> {
+    let key = ModelKey::Name(name.into());
+    // SAFETY: a statement is running, so there is a transaction; the latest state is wanted.
+    let stored = unsafe { find(&key, std::ptr::null_mut()) }.filter(|stored| stored.name.as_deref() == Some(name))?;
+    if !may_use(&stored.owner) {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
+            format!("model {key} already exists"),
+            Some(&format!("It belongs to the role \"{}\". Choose another model_name.", stored.owner)),
+        );
+    }
+    Some(stored)
+}
+
+/// What a new version takes over from the one before; it is the current one from now on.
+fn inherit(before: &Stored, id: i64) {
+    let grants = "INSERT INTO corgipile.model_grants (model_id, grantee, grantor) \
+                  SELECT $2, g.grantee, g.grantor FROM corgipile.model_grants g WHERE g.model_id OPERATOR(pg_catalog.=) $1";
+    change("granted", grants, &[before.id.into(), id.into()]);
+    unpin(before.name.as_deref().unwrap_or_default());
+}
+
+/// Lets a name mean its newest version.
+fn unpin(name: &str) {
+    let statement = "DELETE FROM corgipile.model_pins WHERE model_name OPERATOR(pg_catalog.=) $1";
+    change("made current", statement, &[name.into()]);
+}
+
+/// Lets a name mean this version of it.
+pub fn set_current(name: &str, id: i64) {
+    unpin(name);
+    let statement = "INSERT INTO corgipile.model_pins (model_name, model_id) SELECT $1, $2 \
+                     WHERE EXISTS (SELECT FROM corgipile.models_store s WHERE s.model_name OPERATOR(pg_catalog.=) $1 \
+                                   AND s.model_id OPERATOR(pg_catalog.>) $2) \
+                     ON CONFLICT (model_name) DO UPDATE SET model_id = excluded.model_id";
+    change("made current", statement, &[name.into(), id.into()]);
 }
 
 /// Changes the store by a statement over the model's id, as its owner.
@@ -382,29 +523,72 @@ fn change(what: &str, statement: &str, arguments: &[pgrx::datum::DatumWithOid<'_
     }
 }
 
-/// Deletes a model, and with it what was granted.
-pub fn delete(id: i64) {
-    let statement = "DELETE FROM corgipile.models_store WHERE model_id OPERATOR(pg_catalog.=) $1";
-    change("deleted", statement, &[id.into()]);
+/// Which models a change is for.
+#[derive(Debug, Clone, Copy)]
+pub enum Which<'a> {
+    /// One.
+    Id(i64),
+    /// All versions of a name.
+    Versions(&'a str),
 }
 
-/// Gives a model another name, or none.
-pub fn rename(id: i64, name: Option<&str>) {
-    let statement = "UPDATE corgipile.models_store SET model_name = $2 WHERE model_id OPERATOR(pg_catalog.=) $1";
-    change("renamed", statement, &[id.into(), name.into()]);
+impl Which<'_> {
+    /// The same as a condition on the store's rows, for `$1`.
+    fn condition(self) -> &'static str {
+        match self {
+            Self::Id(_) => "m.model_id OPERATOR(pg_catalog.=) $1",
+            Self::Versions(_) => "m.model_name OPERATOR(pg_catalog.=) $1",
+        }
+    }
+
+    /// Changes the store by a statement over these rows and `arguments` from `$2` on.
+    fn change(self, what: &str, statement: &str, arguments: Vec<pgrx::datum::DatumWithOid<'_>>) {
+        let mut all = vec![match self {
+            Self::Id(id) => id.into(),
+            Self::Versions(name) => name.into(),
+        }];
+        all.extend(arguments);
+        change(what, &statement.replace("{these}", self.condition()), &all);
+    }
 }
 
-/// Allows a role, or everybody, to use a model.
-pub fn grant(id: i64, grantee: &str) {
+/// Deletes models, and with them what was granted.
+pub fn delete(which: Which<'_>) {
+    which.change("deleted", "DELETE FROM corgipile.models_store AS m WHERE {these}", vec![]);
+}
+
+/// Gives models another name, or none. One model alone becomes the first version of its name.
+pub fn rename(which: Which<'_>, name: Option<&str>) {
+    // Versions stay what they are under another name of theirs; whatever else is alone.
+    let together = matches!(which, Which::Versions(_)) && name.is_some();
+    let version = if together { "version" } else { "1" };
+    let statement =
+        format!("UPDATE corgipile.models_store AS m SET model_name = $2, version = {version} WHERE {{these}}");
+    which.change("renamed", &statement, vec![name.into()]);
+    if together {
+        which.change(
+            "renamed",
+            "UPDATE corgipile.model_pins AS m SET model_name = $2 WHERE {these}",
+            vec![name.into()],
+        );
+    } else {
+        which.change("renamed", "DELETE FROM corgipile.model_pins AS m WHERE {these}", vec![]);
+    }
+}
+
+/// Allows a role, or everybody, to use models.
+pub fn grant(which: Which<'_>, grantee: &str) {
     let grantor = current_role();
     let statement = "INSERT INTO corgipile.model_grants (model_id, grantee, grantor) \
-                     VALUES ($1, $2::pg_catalog.name, $3::pg_catalog.name) ON CONFLICT DO NOTHING";
-    change("granted", statement, &[id.into(), grantee.into(), grantor.into()]);
+                     SELECT m.model_id, $2::pg_catalog.name, $3::pg_catalog.name FROM corgipile.models_store AS m WHERE {these} \
+                     ON CONFLICT DO NOTHING";
+    which.change("granted", statement, vec![grantee.into(), grantor.into()]);
 }
 
 /// Takes that back.
-pub fn revoke(id: i64, grantee: &str) {
-    let statement = "DELETE FROM corgipile.model_grants WHERE model_id OPERATOR(pg_catalog.=) $1 \
-                     AND grantee OPERATOR(pg_catalog.=) $2::pg_catalog.name";
-    change("revoked", statement, &[id.into(), grantee.into()]);
+pub fn revoke(which: Which<'_>, grantee: &str) {
+    let statement = "DELETE FROM corgipile.model_grants AS g USING corgipile.models_store AS m \
+                     WHERE {these} AND g.model_id OPERATOR(pg_catalog.=) m.model_id \
+                     AND g.grantee OPERATOR(pg_catalog.=) $2::pg_catalog.name";
+    which.change("revoked", statement, vec![grantee.into()]);
 }

@@ -266,7 +266,7 @@ pub fn model_datum(mut trainer: Trainer, coder: &LabelCoder, header: Header) -> 
         weights.extend_from_slice(&rows.weights[k * rows.features..(k + 1) * rows.features]);
         weights.push(rows.intercepts[k]);
     }
-    let bytes = Model { header, weights }.encode()?;
+    let bytes = Model { header, weights: weights.into() }.encode()?;
     types::varlena_datum(&bytes).ok_or(Error::OutOfMemory { bytes: bytes.len(), purpose: "the model" })
 }
 

@@ -162,9 +162,21 @@ fn extra_columns(alias: &str, model: &Model) -> String {
              corgipile.prediction_probability({key}, {alias}.*) AS probability"
         );
     };
-    // The id, not the name: columns and types below are this model's, whatever the name means later.
-    let key = format!("CAST({} AS bigint)", stored.id);
+    // Columns and types below are this model's. A name may mean another one when the statement runs: which, is found
+    // out once for each execution, and whether that one goes with them.
     let header = &stored.model.header;
+    let key = match constant {
+        ModelKey::Name(name) if stored.name.as_ref() == Some(name) => {
+            let names: Vec<String> = header.features.iter().map(quote_literal).collect();
+            format!(
+                "(SELECT corgipile.current_model({}, ARRAY[{}]::pg_catalog.text[], {}))",
+                quote_literal(name),
+                names.join(", "),
+                quote_literal(header.prediction_type()),
+            )
+        }
+        _ => format!("CAST({} AS bigint)", stored.id),
+    };
     let features: Vec<String> =
         header.features.iter().map(|name| format!("{alias}.{}", quote_identifier(name))).collect();
     let features = features.join(", ");
