@@ -1,5 +1,5 @@
 # Everything a newcomer needs: `make demo` and `make test`. Each target sets up what it needs.
-.PHONY: setup build demo server psql stop load test lint bench bench-plumber evaluate package clean
+.PHONY: setup build demo server psql stop load test lint bench bench-plumber evaluate postgres-regress smith package clean
 CARGO_FLAGS := --ignore-rust-version
 
 setup:
@@ -41,6 +41,13 @@ bench-plumber: setup
 # make evaluate [SCALE=1]: the papers' evaluation on this machine, minutes; goes on where it was interrupted
 evaluate: setup
 	@SCALE="$(or $(SCALE),1)" benches/evaluate/run.sh
+
+# PostgreSQL's own regression suite with and without the library, and random queries against it
+postgres-regress: build
+	@scripts/postgres_regress.sh
+
+smith: build
+	@scripts/smith.sh
 
 package: build
 	@scripts/package.sh

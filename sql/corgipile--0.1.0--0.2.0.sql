@@ -73,3 +73,66 @@ FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) AS info) i
 WHERE (corgipile.may_use(m.owner) OR EXISTS (SELECT FROM corgipile.model_grants g
        WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id AND corgipile.is_grantee(g.grantee)));
+
+-- ---------------------------------------------------------------- judging models
+-- The type that classes are cast to in a query: what a model says its target's type is may be another's domain by now,
+-- whose checks are not to be run.
+CREATE FUNCTION corgipile.class_type(model text) RETURNS text
+    AS 'MODULE_PATHNAME', 'class_type_wrapper' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+CREATE OR REPLACE FUNCTION corgipile.judging_query(model text, source regclass, filter text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    type text := corgipile.class_type(model);
+    features text;
+    target text := info ->> 'target';
+    kind text;
+    classes text;
+    probability text := 'NULL::float8';
+    score text;
+BEGIN
+    IF source IS NULL THEN
+        RAISE EXCEPTION 'the source to judge the model on is NULL' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    SELECT string_agg(format('t.%I', f.name), ', ' ORDER BY f.n), bool_and(f.name <> '') INTO features, kind
+    FROM jsonb_array_elements_text(info -> 'features') WITH ORDINALITY AS f(name, n);
+    IF kind IS DISTINCT FROM 'true' OR target = '' THEN
+        RAISE EXCEPTION 'model % was trained on expressions, so its columns cannot be found in a table by name', model
+            USING ERRCODE = 'undefined_column', HINT = 'Judge it by corgipile.roc_auc and predict in a query of your own.';
+    END IF;
+    PERFORM 1 FROM pg_attribute a WHERE a.attrelid = source AND a.attname = target AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'column "%" of % does not exist', target, source
+            USING ERRCODE = 'undefined_column', HINT = format('The model predicts "%s"; judge it on a table that has it.', target);
+    END IF;
+    score := format('corgipile.predict_score(%L::text, %s)', model, features);
+    IF jsonb_array_length(info -> 'classes') = 0 THEN
+        RETURN format('SELECT t.%I::float8 AS actual, %s AS predicted, NULL::float8 AS score, NULL::float8 AS probability FROM %s AS t%s',
+            target, score, source, coalesce(' WHERE (' || filter || ')', ''));
+    END IF;
+    SELECT string_agg(format('%L::%s', c.class, type), ', ' ORDER BY c.n) INTO classes
+    FROM jsonb_array_elements_text(info -> 'classes') WITH ORDINALITY AS c(class, n);
+    -- Of two classes everything follows from the score.
+    kind := info ->> 'loss';
+    IF kind = 'softmax' THEN
+        probability := format('CASE WHEN c.actual > 0 THEN corgipile.predict_proba(%L::text, %s, (%L::text[])[c.actual]) END',
+            model, features, ARRAY(SELECT jsonb_array_elements_text(info -> 'classes')));
+        RETURN format('SELECT c.actual, array_position(%L::text[], corgipile.predict(%L::text, %s)) AS predicted, NULL::float8 AS score, %s AS probability FROM %s AS t '
+            'CROSS JOIN LATERAL (SELECT CASE WHEN t.%I IS NOT NULL THEN coalesce(array_position(ARRAY[%s], t.%I::%s), 0) END AS actual) AS c%s',
+            ARRAY(SELECT jsonb_array_elements_text(info -> 'classes')), model, features, probability, source, target, classes, target,
+            type, coalesce(' WHERE (' || filter || ')', ''));
+    END IF;
+    IF kind = 'log_loss' THEN
+        probability := 'CASE WHEN abs(s.score) < 700 THEN 1 / (1 + exp(CASE c.actual WHEN 2 THEN -s.score ELSE s.score END)) ELSE ((s.score > 0) = (c.actual = 2))::int END';
+    ELSIF kind = 'modified_huber' THEN
+        probability := 'CASE c.actual WHEN 2 THEN 1 + least(greatest(s.score, -1), 1) ELSE 1 - least(greatest(s.score, -1), 1) END / 2';
+    END IF;
+    RETURN format('SELECT c.actual, 1 + (s.score > 0)::int AS predicted, s.score, %s AS probability FROM %s AS t '
+        'CROSS JOIN LATERAL (SELECT %s AS score OFFSET 0) AS s '
+        'CROSS JOIN LATERAL (SELECT CASE WHEN t.%I IS NOT NULL THEN coalesce(array_position(ARRAY[%s], t.%I::%s), 0) END AS actual) AS c%s',
+        probability, source, score, target, classes, target, type, coalesce(' WHERE (' || filter || ')', ''));
+END
+$$;

@@ -109,6 +109,8 @@ fn report(error: Error) -> ErrorReport {
         }
         Error::OutOfMemory { .. } => new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY)
             .set_hint("Lower corgipile.memory_limit or the option buffer_size."),
+        Error::ModelTooLarge { .. } => new(PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED)
+            .set_hint("Take the model along in a dump, or read its weights by model_vector."),
         Error::MemoryLimit { .. } => new(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED)
             .set_hint("Raise corgipile.memory_limit, or lower block_size and buffer_size."),
         Error::Diverged { learning_rate, .. } => {

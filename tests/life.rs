@@ -114,6 +114,8 @@ fn a_standby_predicts_and_refuses_to_train() {
     assert_eq!(value::<i64>(&mut reader, right), value::<i64>(&mut client, right));
     let error = reader.batch_execute("SELECT train_sgd('wide')").expect_err("read only");
     assert_eq!(sqlstate(&error), "25006", "{}", message(&error));
+    let advised = "SELECT count(*) FROM corgipile.advise('wide') WHERE section = 'choice' OR section = 'expected'";
+    assert!(value::<i64>(&mut reader, advised) > 0, "advice only reads");
     // Training without storing is fine, and a new model arrives by replay.
     reader.batch_execute("SELECT corgipile.sgd(label, features_v) FROM wide").expect("the aggregate only reads");
     client

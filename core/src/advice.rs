@@ -166,7 +166,9 @@ impl Survey {
         let want = blocks::auto_buffer_bytes(self.table_bytes as usize, given.most_buffer);
         // On a disk a larger buffer allows larger blocks.
         let most = given.buffer.unwrap_or(if self.disk.is_some() { given.most_buffer } else { want });
-        let least = given.buffer.unwrap_or(blocks::MIN_BUFFER_BYTES.min(want));
+        // In memory nothing that was measured decides on a buffer: the same seed then means the same order.
+        let least = if self.disk.is_some() { blocks::MIN_BUFFER_BYTES.min(want) } else { want };
+        let least = given.buffer.unwrap_or(least);
         let sizes = self.blocks(given, most);
         let problem = self.problem(given, &sizes, (least, most));
         let Choice { throughput, reading, theta, block, buffer, cache, limit } = problem.solve()?;

@@ -35,6 +35,14 @@ pub enum Error {
         /// What for.
         purpose: &'static str,
     },
+    /// More weights than a form has room for.
+    #[error("the model has {weights} weights, of which jsonb holds at most {limit}")]
+    ModelTooLarge {
+        /// Of the model.
+        weights: usize,
+        /// Of the form.
+        limit: usize,
+    },
     /// The configured cap is too small for what must be held.
     #[error("not enough memory for {what}: {needed} bytes are needed, corgipile.memory_limit leaves {limit}")]
     MemoryLimit {

@@ -104,3 +104,7 @@ BEGIN;
 SELECT 1 / 0;
 SELECT * FROM dense PREDICT BY 'm';
 ROLLBACK;
+-- A target that is an array itself.
+CREATE TABLE pairs AS SELECT i AS id, ARRAY[i % 2, 7] AS label, ARRAY[i % 2, i % 5] AS features_v FROM generate_series(1, 200) AS i;
+SELECT train_sgd('pairs', model_name => 'pairs') > 0 AS trained;
+SELECT pg_typeof(prediction) AS type, count(*) FROM pairs PREDICT BY 'pairs' WHERE prediction = label GROUP BY 1;

@@ -121,3 +121,41 @@ RESET ROLE;
 SELECT drop_model('alice'), drop_model('bob');
 SELECT count(*) AS grants FROM corgipile.model_grants;
 DROP ROLE corgi_bob;
+
+-- What a model says of its target's type is not run as whoever uses it: neither SQL in a type's name, nor a domain's
+-- checks, nor a type that was made a domain after training.
+CREATE ROLE corgi_mallory;
+GRANT CREATE ON SCHEMA public TO corgi_mallory;
+SET ROLE corgi_mallory;
+CREATE TABLE hers AS SELECT i AS id, CASE WHEN i % 2 = 0 THEN 'no' ELSE 'yes' END AS label, ARRAY[i % 2, i % 5]::real[] AS features_v FROM generate_series(1, 200) AS i;
+SELECT train_sgd('hers', model_name => 'hers') > 0 AS trained;
+CREATE FUNCTION trap(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'run as %', current_user; RETURN true; END $$;
+CREATE DOMAIN trapped AS text CHECK (trap(VALUE));
+SELECT import_model(jsonb_set(export_model('hers'), '{header,target_type}', '"text --"'), 'injected') > 0 AS imported;
+SELECT import_model(jsonb_set(export_model('hers'), '{header,target_type}', '"trapped"'), 'domain') > 0 AS imported;
+SELECT model_name, target_type FROM corgipile.models WHERE model_name IN ('injected', 'domain') ORDER BY 1;
+SELECT import_model(jsonb_set(export_model('hers'), '{header,target_type}', '"anyarray"'), 'pseudo');
+SELECT import_model(jsonb_set(export_model('hers'), '{header,rows}', '18446744073709551615'), 'rows');
+CREATE TYPE hers_mood AS ENUM ('no', 'yes');
+ALTER TABLE hers ALTER label TYPE hers_mood USING label::hers_mood;
+SELECT train_sgd('hers', model_name => 'moods') > 0 AS trained;
+ALTER TABLE hers ALTER label TYPE text;
+DROP TYPE hers_mood;
+CREATE DOMAIN hers_mood AS text CHECK (trap(VALUE));
+SELECT grant_model(name, 'public') FROM unnest('{injected,domain,moods}'::text[]) AS name;
+RESET ROLE;
+SELECT count(*) FROM hers PREDICT BY 'moods' WHERE prediction = 'yes';
+SELECT count(*) FROM hers PREDICT BY 'domain' WHERE prediction = 'yes';
+SELECT rows, accuracy FROM evaluate_sgd('moods', 'hers');
+SELECT rows, accuracy FROM evaluate_sgd('domain', 'hers');
+SELECT count(*) FROM confusion_matrix('injected', 'hers');
+-- A role may be named PUBLIC, which is not everybody then.
+CREATE ROLE "PUBLIC";
+SET ROLE corgi_mallory;
+SELECT grant_model('hers', 'PUBLIC'), granted_to FROM corgipile.models WHERE model_name = 'hers';
+SELECT granted_to FROM corgipile.models WHERE model_name = 'hers';
+RESET ROLE;
+DROP OWNED BY corgi_mallory CASCADE;
+SELECT drop_model(model_name) FROM corgipile.models WHERE owner = 'corgi_mallory' ORDER BY model_id;
+DROP ROLE "PUBLIC";
+DROP ROLE corgi_mallory;

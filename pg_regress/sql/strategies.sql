@@ -1,4 +1,5 @@
 -- Every order of visits: what it visits, how it is shown, what auto chooses.
+SELECT setval('corgipile.model_id_seq', 500) AS ids_from;
 SET client_min_messages = warning;
 CREATE FUNCTION info(options jsonb) RETURNS jsonb LANGUAGE sql AS
     $$ SELECT corgipile.model_info(corgipile.sgd(label, features_v, options || '{"buffer_size": "16kB", "block_size": "8kB"}')) FROM dense $$;

@@ -1,4 +1,5 @@
 -- Names with versions: each training under a name makes the next one, which is the current one.
+SELECT setval('corgipile.model_id_seq', 1000) AS ids_from;
 \set SHOW_CONTEXT never
 \set VERBOSITY terse
 SET client_min_messages = warning;

@@ -101,7 +101,9 @@ fn advise(
     let (source, columns) = Source::with_columns(source, target, features, weight);
     let query = format!("SELECT corgipile.sgd({}) FROM {}", columns.arguments("$1"), source.name);
     take_advice();
-    if let Err(e) = Spi::run_with_args(&query, &[JsonB(options).into()]) {
+    // Reads only, also on a standby.
+    let looked = Spi::connect(|client| client.select(&query, None, &[JsonB(options).into()]).map(|_| ()));
+    if let Err(e) = looked {
         error::internal(&format!("the look at the table failed: {e}"));
     }
     let Some(advice) = take_advice() else {

@@ -62,6 +62,13 @@ impl Group {
         // SAFETY: the argument is declared jsonb.
         let options = options.and_then(|d| unsafe { JsonB::from_datum(d, false) });
         let params = parse_options(options.as_ref());
+        if params.advise {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                "advice is given of trainings by the custom scan node only",
+                Some("SET corgipile.enable_sgd_node = on."),
+            );
+        }
         if params.shuffle.parts() > 1 {
             error::fail(
                 PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,

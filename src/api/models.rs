@@ -10,7 +10,7 @@ use corgipile_core::model::Model;
 use corgipile_core::plumber::{self, EpochTrace, Operator};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::iter::TableIterator;
-use pgrx::{IntoDatum, JsonB, PgSqlErrorCode, Spi, name, pg_extern, pg_sys};
+use pgrx::{FromDatum, IntoDatum, JsonB, PgSqlErrorCode, Spi, name, pg_extern, pg_sys};
 use serde_json::{Value, json};
 
 pg_function!(
@@ -175,6 +175,12 @@ unsafe fn model_vector(call: Call) -> pg_sys::Datum {
 }
 
 pg_function!(
+    /// import_model(exported, model_name) → id of the stored model.
+    import_model_wrapper,
+    pg_finfo_import_model_wrapper,
+    import_model
+);
+pg_function!(
     /// export_model(model) → jsonb: header and weights, under scikit-learn's names.
     corgipile_export_model,
     pg_finfo_corgipile_export_model,
@@ -183,38 +189,60 @@ pg_function!(
 
 unsafe fn export_model(call: Call) -> pg_sys::Datum {
     let Some(model) = model_argument(call) else { return call.null() };
-    let json = model.to_json().unwrap_or_else(|e| error::raise(e));
-    JsonB(json).into_datum().unwrap_or_else(|| call.null())
+    let json = model.to_json(interrupts).unwrap_or_else(|e| error::raise(e));
+    // The server reads it: what is too large for jsonb is its own error.
+    json_datum(json).unwrap_or_else(|| call.null())
+}
+
+fn interrupts() {
+    pgrx::check_for_interrupts!();
+}
+
+/// Text as jsonb.
+fn json_datum(text: String) -> Option<pg_sys::Datum> {
+    let text = std::ffi::CString::new(text).ok()?;
+    // SAFETY: the input function of jsonb reads a NUL-terminated text.
+    unsafe { pgrx::direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(pg_sys::Datum::from(text.as_ptr()))]) }
 }
 
 /// import_model(exported, model_name) → id of the stored model.
-#[pg_extern]
-fn import_model(exported: Option<JsonB>, model_name: Option<String>) -> i64 {
+unsafe fn import_model(call: Call) -> pg_sys::Datum {
     require_writable(c"import_model()");
-    let Some(JsonB(exported)) = exported else {
+    let Some(exported) = call.get(0) else {
         error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the model to import is NULL", None)
     };
+    // SAFETY: a jsonb argument; its output function gives a NUL-terminated text, in UTF-8 like the database.
+    let exported =
+        unsafe { std::ffi::CStr::from_ptr(pg_sys::OidOutputFunctionCall(pg_sys::F_JSONB_OUT.into(), exported)) };
+    let exported = exported.to_str().unwrap_or_default();
+    // SAFETY: a text argument.
+    let model_name = call.get(1).and_then(|name| unsafe { String::from_datum(name, false) });
     if let Some(name) = &model_name {
         check_new_name(name);
     }
-    let model = Model::from_json(&exported).unwrap_or_else(|e| {
+    let mut model = Model::from_json(exported).unwrap_or_else(|e| {
         error::fail(
             PgSqlErrorCode::ERRCODE_INVALID_TEXT_REPRESENTATION,
             format!("the model cannot be imported: {e}"),
             Some("Import what export_model gave, unchanged."),
         )
     });
-    // Its name goes into queries later.
-    let target_type = model.header.target_type.as_str();
-    let known = Spi::get_one_with_args::<bool>("SELECT pg_catalog.to_regtype($1) IS NOT NULL", &[target_type.into()]);
-    if !matches!(known, Ok(Some(true))) {
+    // Its name goes into queries later, so it is written anew.
+    let named = model.header.target_type.as_str();
+    let oid = Spi::connect(|client| {
+        let rows = client.select("SELECT pg_catalog.to_regtype($1)::pg_catalog.oid", None, &[named.into()])?;
+        rows.first().get_one::<pg_sys::Oid>()
+    });
+    let oid = oid.ok().flatten().map(types::base_type);
+    let Some(oid) = oid.filter(|oid| types::is_plain(*oid)) else {
         error::fail(
             PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
-            format!("the model cannot be imported: its target has type \"{target_type}\", which does not exist here"),
-            Some("Create the type first."),
-        );
-    }
-    catalog::insert(model_name.as_deref(), "(imported)", &model).0
+            format!("the model cannot be imported: its target has type \"{named}\", which does not exist here"),
+            Some("Create the type first; it must be a base type or an enum."),
+        )
+    };
+    model.header.target_type = types::type_name(oid);
+    catalog::insert(model_name.as_deref(), "(imported)", &model).0.into_datum().unwrap_or_else(|| call.null())
 }
 
 /// corgipile.training_progress_rows() → one row a training that runs, of the roles whose rights one has.
@@ -355,6 +383,14 @@ fn current_model(model: &str, features: Vec<String>, target_type: &str) -> i64 {
     stored.id
 }
 
+/// corgipile.class_type(model) → the type that the model's classes can be cast to in a query.
+#[pg_extern]
+fn class_type(model: &str) -> String {
+    let key = ModelKey::Name(model.into());
+    let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    types::castable(stored.model.header.prediction_type()).unwrap_or_else(|| "text".into())
+}
+
 /// A model argument that must not be NULL.
 fn required<T>(model: Option<T>) -> T {
     model.unwrap_or_else(|| error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the model is NULL", None))
@@ -365,13 +401,21 @@ fn grantee(role: Option<&str>) -> String {
     let Some(role) = role else {
         error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the role is NULL", None)
     };
-    if role.eq_ignore_ascii_case(catalog::EVERYBODY) {
+    if is_everybody(role) {
         return catalog::EVERYBODY.into();
     }
     let name = std::ffi::CString::new(role).unwrap_or_default();
     // SAFETY: a catalog look-up that raises the server's own error.
     unsafe { pg_sys::get_role_oid(name.as_ptr(), false) };
     role.into()
+}
+
+/// Whether a grant is for all roles: no role can be named "public", but one may be named "PUBLIC".
+fn is_everybody(role: &str) -> bool {
+    let name = std::ffi::CString::new(role).unwrap_or_default();
+    // SAFETY: a catalog look-up by name.
+    let is_role = || unsafe { pg_sys::get_role_oid(name.as_ptr(), true) } != pg_sys::InvalidOid;
+    role == catalog::EVERYBODY || (role.eq_ignore_ascii_case(catalog::EVERYBODY) && !is_role())
 }
 
 /// grant_model(model, role)
@@ -389,7 +433,7 @@ fn revoke_model(model: Option<&str>, role: Option<&str>) {
     let Some(role) = role else {
         error::fail(PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED, "the role is NULL", None)
     };
-    let role = if role.eq_ignore_ascii_case(catalog::EVERYBODY) { catalog::EVERYBODY } else { role };
+    let role = if is_everybody(role) { catalog::EVERYBODY } else { role };
     with_owned(required(model), |which| catalog::revoke(which, role));
 }
 

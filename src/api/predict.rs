@@ -73,12 +73,11 @@ fn stamp() -> Stamp {
 }
 
 impl Site {
-    /// Works out the arguments' roles from their types.
-    fn new(call: Call) -> Self {
+    /// Works out the roles of the first `len` arguments from their types.
+    fn new(call: Call, len: usize) -> Self {
         types::require_utf8();
         // SAFETY: a catalog look-up by oid.
-        let is_array =
-            |i: usize| i < call.len() && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };
+        let is_array = |i: usize| i < len && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };
         let input = if !is_array(1) {
             Input::Row
         } else if is_array(2) {
@@ -103,13 +102,13 @@ impl Site {
         }
     }
 
-    /// The site of this call.
-    unsafe fn of<'a>(call: Call) -> &'a mut Self {
+    /// The site of this call, whose model and features are the first `len` arguments.
+    unsafe fn of<'a>(call: Call, len: usize) -> &'a mut Self {
         // SAFETY: fn_extra is ours; the site lives in the function's memory context and is dropped with it.
         unsafe {
             let flinfo = (*call.0).flinfo;
             if (*flinfo).fn_extra.is_null() {
-                let site = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(Self::new(call));
+                let site = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(Self::new(call, len));
                 (*flinfo).fn_extra = site.cast();
             }
             &mut *(*flinfo).fn_extra.cast::<Self>()
@@ -329,9 +328,15 @@ pg_function!(
 
 /// Site (with the scores) and model of a call; `None` when an argument is NULL.
 unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>)> {
+    // SAFETY: passed on.
+    unsafe { evaluate_first(call, call.len()) }
+}
+
+/// The same where not all arguments are model and features.
+unsafe fn evaluate_first<'a>(call: Call, len: usize) -> Option<(&'a mut Site, Rc<Model>)> {
     let datum = call.get(0)?;
     // SAFETY: a call of one of the functions above.
-    let site = unsafe { Site::of(call) };
+    let site = unsafe { Site::of(call, len) };
     let model = site.model(call, datum);
     site.score(call, &model)?;
     Some((site, model))
@@ -349,9 +354,16 @@ unsafe fn predict(call: Call) -> pg_sys::Datum {
 
 unsafe fn predicted_class(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let Some((site, model)) = (unsafe { evaluate_first(call, call.len() - 1) }) else { return call.null() };
     if site.typed.is_empty() {
         let result = call.type_of(call.len() - 1);
+        if !types::is_plain(result) {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
+                format!("a class cannot be given as {}", types::type_name(result)),
+                Some("Use predict, which gives it as text."),
+            );
+        }
         // SAFETY: a valid call frame; the values live as long as the site that keeps them.
         unsafe {
             let old = pg_sys::MemoryContextSwitchTo((*(*call.0).flinfo).fn_mcxt);

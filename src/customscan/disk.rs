@@ -116,11 +116,17 @@ pub fn measure(tablespace: Option<&str>, seconds: f64) -> (String, Vec<(i64, i32
                  WHERE coalesce(nullif(c.reltablespace, 0::oid), $2) OPERATOR(pg_catalog.=) $1
                    AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m,t,i}'::\"char\"[])
                    AND c.relpersistence OPERATOR(pg_catalog.<>) 't'
-                 ORDER BY pg_catalog.pg_relation_size(c.oid) DESC LIMIT 1";
+                 ORDER BY c.relpages DESC, c.oid DESC LIMIT 20";
     // SAFETY: a plain variable of the backend.
     let own = unsafe { pg_sys::MyDatabaseTableSpace };
-    let largest = Spi::get_one_with_args::<pg_sys::Oid>(query, &[oid.into(), own.into()]).ok().flatten();
-    let path = largest.and_then(file_of);
+    let largest = Spi::connect(|client| {
+        let rows = client.select(query, None, &[oid.into(), own.into()])?;
+        rows.map(|row| row.get::<pg_sys::Oid>(1)).collect::<Result<Vec<_>, pgrx::spi::Error>>()
+    });
+    // Whichever is the largest by now; one that is gone has no file.
+    let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |file| file.len());
+    let paths = largest.unwrap_or_default().into_iter().flatten().filter_map(file_of);
+    let path = paths.max_by_key(size);
     let path = path.filter(|path| std::fs::metadata(path).is_ok_and(|file| file.len() >= LEAST_FILE));
     let Some(path) = path else {
         error::fail(

@@ -347,6 +347,7 @@ impl Sgd {
                 return None;
             }
             Self::prepare(node, true);
+            Progress::blocks(blocks.map_or(0, |blocks| (*blocks).state.layout().blocks()));
             loop {
                 let density = TupleShuffle::start(shuffle, &params, coder.take())?;
                 let initial = warm.as_ref().map(|warm| warm.rows(density));

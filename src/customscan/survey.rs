@@ -30,6 +30,8 @@ const RUN_PAGES: u32 = (corgipile_core::advice::LEAST_BLOCK / pg_sys::BLCKSZ as 
 /// Bytes of decoded tuples of a run, and of all that are trained on to time a step.
 const RUN_BYTES: usize = 4 << 20;
 const SAMPLE_BYTES: usize = 8 << 20;
+/// Tuples by which is told how many that may be.
+const FEW: usize = 64;
 /// Idle longer than this, on average, after a run of pages came from outside of shared buffers, the
 /// backend waited for a disk.
 const DISK_WAIT: u64 = 50_000;
@@ -73,11 +75,13 @@ pub unsafe fn survey(
             return None;
         }
         let instruments = Instruments::save(shuffle.cast(), (*shuffle).state.child());
+        (*shuffle).state.look(true);
         BlockShuffle::look_at(blocks, vec![0], RUN_PAGES);
         pg_sys::ExecReScan(shuffle.cast());
         let density = TupleShuffle::start(shuffle, params, coder.cloned());
         let found = density.and_then(|density| look(shuffle, blocks, density, params, memory, budget));
         TupleShuffle::reset(shuffle);
+        (*shuffle).state.look(false);
         (*shuffle).state.trace(false);
         (*shuffle).state.forget_counts();
         pg_sys::ExecReScan(shuffle.cast());
@@ -133,7 +137,11 @@ unsafe fn look(
             pg_sys::ExecReScan(shuffle.cast());
             loop {
                 tuples.clear();
+                // A tuple that a training has room for, but a look has not: then there is no look.
                 let filled = TupleShuffle::fill(shuffle, &mut tuples, false);
+                if filled == Filled::TooLong {
+                    return None;
+                }
                 if loss() != assumed {
                     // Labels so far mean something else.
                     assumed = loss();
@@ -177,11 +185,14 @@ unsafe fn look(
         // As much as does not stay in the processor's caches, but little beside the table.
         let decoded = (decode.bytes as f64 * f64::from(pages) / seen as f64) as usize;
         let enough = (decoded / 16).clamp(SAMPLE_BYTES / 4, 2 * SAMPLE_BYTES).min(memory / 8);
+        // And no longer than is spent on a look: with many classes a step takes long.
+        let mut few = buffer(usize::MAX);
+        few.append(&sample, 0..sample.len().min(FEW) as u32).ok()?;
+        let [order, step, _] = time_steps(shuffle, &few, params, density, memory);
+        let most = budget.as_nanos() as u64 / 4 / ((order + step) / few.len().max(1) as u64).max(1);
         let mut many = buffer(usize::MAX);
-        while !sample.is_empty() && many.bytes_used() < enough {
-            if many.append_all(&sample).is_err() {
-                return None;
-            }
+        while !sample.is_empty() && many.bytes_used() < enough && (many.len() as u64) < most.max(1) {
+            many.append(&sample, 0..sample.len().min(most.max(1) as usize) as u32).ok()?;
         }
         let [order, step, cached_order] = time_steps(shuffle, &many, params, density, memory);
         let per_row = |ns: u64| (ns as f64 * decode.completions as f64 / many.len().max(1) as f64) as u64;

@@ -39,6 +39,8 @@ pub struct TupleShuffle {
     pub target_type: pg_sys::Oid,
     sparse: bool,
     training: Option<Training>,
+    /// See `look`.
+    looking: bool,
     full: Full,
     traced: Traced,
     explain: Explained,
@@ -146,6 +148,8 @@ struct Explained {
 /// How a fill ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filled {
+    /// A tuple is too long for the buffer that a look has.
+    TooLong,
     /// The buffer is full; more is to come.
     Full,
     /// The input has ended.
@@ -417,6 +421,12 @@ impl TupleShuffle {
         self.full = Full { kilobytes, every_epoch, seed, epoch: 0, sort, ..Full::default() };
     }
 
+    /// Says that parts of the input are looked at, not epochs of it: what was met is no more than that, and nothing is
+    /// sorted.
+    pub fn look(&mut self, looking: bool) {
+        self.looking = looking;
+    }
+
     /// Counts from here on, for EXPLAIN ANALYZE.
     pub fn forget_counts(&mut self) {
         (self.rows, self.skipped, self.fills, self.cpu_ns) = (0, 0, 0, 0);
@@ -502,7 +512,7 @@ impl TupleShuffle {
         // SAFETY: as for `fill`. The sort lives in the query's memory until it is ended, or the query is.
         unsafe {
             let full = &mut (*node).state.full;
-            if full.kilobytes == 0 || full.sort.is_some() {
+            if full.kilobytes == 0 || full.sort.is_some() || (*node).state.looking {
                 return;
             }
             let targets = list::pointers::<pg_sys::TargetEntry>((*(*node).css.ss.ps.plan).targetlist);
@@ -518,7 +528,7 @@ impl TupleShuffle {
                 let Some(sort) = (*node).state.full.sort.as_mut().map(|sort| &raw mut **sort) else { return };
                 let Some(training) = (*node).state.training.as_mut() else { return };
                 let decoder = &raw mut training.decoder;
-                let ended = pg_guard_ffi_boundary(|| (*decoder).run_sort(child, &mut *sort, QUOTA));
+                let ended = pg_guard_ffi_boundary(|| (*decoder).run_sort(child, &mut *sort, quota((*decoder).dims)));
                 check_for_interrupts!();
                 if ended {
                     (*node).state.note_read();
@@ -692,6 +702,9 @@ impl TupleShuffle {
                     Stop::Full => break Filled::Full,
                     Stop::Room(values) => {
                         if !buffer.has_room(values) {
+                            if buffer.is_empty() && (*node).state.looking {
+                                break Filled::TooLong;
+                            }
                             if buffer.is_empty() {
                                 let what = format!("one tuple of {values} features");
                                 error::raise(corgipile_core::Error::MemoryLimit {
@@ -818,6 +831,7 @@ impl CustomNode for TupleShuffle {
             names,
             target_type,
             training: None,
+            looking: false,
             full: Full::default(),
             traced: Traced::default(),
             explain: Explained::default(),
@@ -845,7 +859,7 @@ impl CustomNode for TupleShuffle {
                 training.decoder.rows_before = 0;
                 training.decoder.block = 0;
                 // An epoch that was read to its end has shown all that is held out.
-                training.decoder.held_out_known = training.held_out > 0;
+                training.decoder.held_out_known = training.held_out > 0 && !(*node).state.looking;
                 training.decoder.held_out = 0;
                 training.epoch_pulled = 0;
                 training.epoch_skipped = 0;

@@ -7,6 +7,7 @@
 use super::thread;
 use corgipile_core::disk::PROBED;
 use corgipile_core::permute::{Stream, below, generator};
+use pgrx::PgMemoryContexts;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,8 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Largest single read: a cancel is noticed after one of these.
+/// Largest single read, of one reader alone and of each of several: a cancel is noticed after one of these.
 const CHUNK: usize = 1 << 20;
+const SHARED_CHUNK: usize = CHUNK / 4;
 /// What O_DIRECT wants addresses and lengths to be multiples of.
 const ALIGNMENT: usize = 4096;
 
@@ -27,21 +29,28 @@ struct Target {
     file: File,
     bytes: u64,
     direct: bool,
+    chunk: usize,
 }
 
 impl Target {
-    fn open(path: &Path) -> io::Result<Self> {
+    fn open(path: &Path, chunk: usize) -> io::Result<Self> {
         let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
         let (file, direct) = match direct {
             Ok(file) => (file, true),
             Err(_) => (File::open(path)?, false),
         };
         let bytes = file.metadata()?.len();
-        Ok(Self { file, bytes, direct })
+        Ok(Self { file, bytes, direct, chunk })
     }
 
-    /// Reads `block` bytes at block number `number`; `go_on` is asked between the chunks.
-    fn read(&self, number: u64, block: usize, buffer: &mut Buffer, go_on: &mut dyn FnMut() -> bool) -> io::Result<()> {
+    /// Reads `block` bytes at block number `number`; `go_on` is told the bytes of each chunk.
+    fn read(
+        &self,
+        number: u64,
+        block: usize,
+        buffer: &mut Buffer,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> io::Result<()> {
         let from = number * block as u64;
         if !self.direct {
             // Without O_DIRECT the system's cache must forget the block first.
@@ -56,10 +65,13 @@ impl Target {
             };
         }
         let mut done = 0;
-        while done < block && go_on() {
-            let chunk = (block - done).min(CHUNK);
+        while done < block {
+            let chunk = (block - done).min(self.chunk);
             self.file.read_exact_at(buffer.aligned(chunk), from + done as u64)?;
             done += chunk;
+            if !go_on(chunk) {
+                break;
+            }
         }
         Ok(())
     }
@@ -95,7 +107,7 @@ pub struct Measured {
 
 /// Bytes read per second in blocks of `block`, for about `time`; `None` if the file is too small for it.
 fn alone(path: &Path, block: usize, time: Duration, go_on: &mut dyn FnMut() -> bool) -> io::Result<Option<f64>> {
-    let target = Target::open(path)?;
+    let target = Target::open(path, CHUNK)?;
     let blocks = (target.bytes / block as u64).min(u64::from(u32::MAX)) as u32;
     if blocks < 2 {
         return Ok(None);
@@ -105,17 +117,17 @@ fn alone(path: &Path, block: usize, time: Duration, go_on: &mut dyn FnMut() -> b
     let mut rng = generator(started.elapsed().as_nanos() as i64 ^ block as i64, Stream::Sample, 0, 0);
     // A disk that is shared or rented gives more at first than it does for long: that is not counted.
     let (mut read, mut from) = (0u64, None);
-    while read == 0 || started.elapsed() < time {
-        if !go_on() {
-            return Ok(None);
-        }
+    while started.elapsed() < time {
         if from.is_none() && started.elapsed() > time / 3 {
             (read, from) = (0, Some(Instant::now()));
         }
-        target.read(u64::from(below(&mut rng, blocks)), block, &mut buffer, go_on)?;
-        read += block as u64;
+        target.read(u64::from(below(&mut rng, blocks)), block, &mut buffer, &mut |bytes| {
+            read += bytes as u64;
+            go_on() && started.elapsed() < time
+        })?;
     }
-    Ok(Some(read as f64 / from.unwrap_or(started).elapsed().as_secs_f64()))
+    let bandwidth = read as f64 / from.unwrap_or(started).elapsed().as_secs_f64();
+    Ok((read > 0).then_some(bandwidth))
 }
 
 /// Readers that end, and are joined, when this is dropped.
@@ -142,24 +154,33 @@ impl Readers {
 }
 
 fn reader(path: &Path, block: usize, number: usize, stop: &AtomicBool, read: &AtomicU64) -> io::Result<()> {
-    let target = Target::open(path)?;
+    let target = Target::open(path, SHARED_CHUNK)?;
     let mut buffer = Buffer::new()?;
     let mut rng = generator(number as i64, Stream::Sample, 0, block as u32);
     let blocks = (target.bytes / block as u64).min(u64::from(u32::MAX)) as u32;
     while blocks > 0 && !stop.load(Ordering::Relaxed) {
-        target.read(u64::from(below(&mut rng, blocks)), block, &mut buffer, &mut || !stop.load(Ordering::Relaxed))?;
-        read.fetch_add(block as u64, Ordering::Relaxed);
+        target.read(u64::from(below(&mut rng, blocks)), block, &mut buffer, &mut |bytes| {
+            read.fetch_add(bytes as u64, Ordering::Relaxed);
+            !stop.load(Ordering::Relaxed)
+        })?;
     }
     Ok(())
 }
 
-impl Drop for Readers {
-    fn drop(&mut self) {
+impl Readers {
+    /// Ends them.
+    fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for handle in self.handles.drain(..) {
             // At most one chunk is being read; a reader does not panic, and if it did it is over.
             drop(handle.join());
         }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -180,12 +201,17 @@ pub fn probe(path: &Path, parallelism: &[usize], time: Duration, check: impl Fn(
             } else {
                 let started = Instant::now();
                 let running = Readers::start(path, block, readers)?;
+                // With the memory context they end also where the session is, which does not unwind.
+                let running = PgMemoryContexts::CurrentMemoryContext.leak_and_drop_on_delete(running);
+                // SAFETY: it lives as long as the context, and nothing else refers to it.
+                let running = unsafe { &mut *running };
                 while started.elapsed() < each {
                     check();
                     std::thread::sleep(Duration::from_millis(5).min(each));
                 }
                 let read = running.read.load(Ordering::Relaxed);
                 let bandwidth = read as f64 / started.elapsed().as_secs_f64();
+                running.end();
                 (read > 0).then_some(bandwidth)
             };
             all.extend(bandwidth.map(|bandwidth| Measured { block, parallelism: readers, bandwidth }));

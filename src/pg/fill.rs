@@ -54,6 +54,9 @@ pub enum Column {
 /// Classes that the loop knows by itself.
 pub const KNOWN_CLASSES: usize = 32;
 
+/// Values stored out of line are fetched up to so many bytes at a time: on a slow disk that takes a while.
+const QUOTA_BYTES: u64 = 512 * 1024;
+
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy)]
 pub enum Stop {
@@ -531,9 +534,10 @@ impl Decoder {
     /// Inside a guard; as for `pull` and `decode`.
     pub unsafe fn run(&mut self, child: *mut pg_sys::PlanState, room: &mut Room, quota: u32) -> Stop {
         let mut left = quota;
+        let detoasted = self.detoasted + QUOTA_BYTES;
         // SAFETY: by contract.
         unsafe {
-            while left > 0 {
+            while left > 0 && self.detoasted < detoasted {
                 let timed = self.trace && self.until_timed == 0;
                 self.until_timed = if self.until_timed == 0 {
                     (TIMED / (1 + self.dims as u32 / 64)).max(4)
@@ -571,16 +575,17 @@ impl Decoder {
         let values = if self.sparse { [self.indices, self.values] } else { [self.values, self.weight] };
         let places = [self.target, values[0], values[1], self.weight];
         let mut left = quota;
+        let mut detoasted = 0;
         // SAFETY: by contract.
         unsafe {
-            while left > 0 {
+            while left > 0 && detoasted < QUOTA_BYTES {
                 if !self.pull(child) {
                     return true;
                 }
                 // Copies of values out of line go with the row.
                 let old = pg_sys::CurrentMemoryContext;
                 pg_sys::CurrentMemoryContext = self.temporary;
-                sort.put(self.pending, &places, self.position);
+                detoasted += sort.put(self.pending, &places, self.position);
                 pg_sys::CurrentMemoryContext = old;
                 self.pending = core::ptr::null_mut();
                 left -= 1;

@@ -85,7 +85,13 @@ impl FullShuffle {
     /// # Safety
     /// Inside a guard; the slot's columns are deformed. The current memory context is reset for each row.
     #[inline]
-    pub unsafe fn put(&mut self, slot: *mut pg_sys::TupleTableSlot, places: &[usize; 4], position: *const BlockScan) {
+    pub unsafe fn put(
+        &mut self,
+        slot: *mut pg_sys::TupleTableSlot,
+        places: &[usize; 4],
+        position: *const BlockScan,
+    ) -> u64 {
+        let mut fetched = 0;
         // SAFETY: by contract; the input slot has EXTRA_COLUMNS + columns places.
         unsafe {
             let (values, nulls) = ((*self.input).tts_values, (*self.input).tts_isnull);
@@ -101,7 +107,9 @@ impl FullShuffle {
                 let null = *(*slot).tts_isnull.add(place);
                 let mut value = *(*slot).tts_values.add(place);
                 if !null && self.varlena[i] && varatt_is_1b_e(value.cast_mut_ptr()) {
-                    value = pg_sys::Datum::from(raw::detoast_external_attr(value.cast_mut_ptr()));
+                    let whole = raw::detoast_external_attr(value.cast_mut_ptr());
+                    fetched += pgrx::varlena::varsize_any(whole) as u64;
+                    value = pg_sys::Datum::from(whole);
                 }
                 *values.add(EXTRA_COLUMNS + i) = value;
                 *nulls.add(EXTRA_COLUMNS + i) = null;
@@ -110,6 +118,7 @@ impl FullShuffle {
             raw::ExecStoreVirtualTuple(self.input);
             raw::tuplesort_puttupleslot(self.state, self.input);
         }
+        fetched
     }
 
     /// Sorts what was put.

@@ -74,6 +74,11 @@ impl Progress {
         Self(())
     }
 
+    /// Blocks of an epoch, once they are settled.
+    pub fn blocks(blocks: u32) {
+        set(Place::BlocksTotal, i64::from(blocks));
+    }
+
     /// A phase begins, in an epoch counted from 1.
     pub fn phase(phase: Phase, epoch: u32) {
         set(Place::Phase, phase as i64);

@@ -81,6 +81,26 @@ pub fn base_type(oid: pg_sys::Oid) -> pg_sys::Oid {
     unsafe { pg_sys::getBaseType(oid) }
 }
 
+/// Whether reading a value of this type from text runs nobody's code: a base type or an enum, or an array of such.
+/// A domain has checks, and a row of them may too.
+pub fn is_plain(oid: pg_sys::Oid) -> bool {
+    // SAFETY: catalog look-ups by oid.
+    let plain = |oid| matches!(unsafe { pg_sys::get_typtype(oid) } as u8, b'b' | b'e');
+    // SAFETY: as above.
+    let element = unsafe { pg_sys::get_element_type(oid) };
+    plain(oid) && (element == pg_sys::InvalidOid || plain(element))
+}
+
+/// The type of this name, written for a query, if values may be read from text as of it by anyone: a name that was
+/// kept may mean another type by now.
+pub fn castable(name: &str) -> Option<String> {
+    let name = std::ffi::CString::new(name).ok()?;
+    let (mut oid, mut modifier) = (pg_sys::InvalidOid, -1);
+    // SAFETY: parses the name and looks it up; missing_ok. A name that is kept came from `type_name`.
+    unsafe { pg_sys::parseTypeString(name.as_ptr(), &mut oid, &mut modifier, true) };
+    (oid != pg_sys::InvalidOid && is_plain(oid)).then(|| type_name(oid))
+}
+
 /// What a target of this type can mean.
 pub fn target_kind(oid: pg_sys::Oid) -> TargetKind {
     match base_type(oid) {

@@ -3,7 +3,7 @@
 use super::clauses::{Clause, Model};
 use crate::catalog::{self, ModelKey};
 use crate::pg::relation::string;
-use crate::pg::{list, parser};
+use crate::pg::{list, parser, types};
 use pgrx::spi::{quote_identifier, quote_literal};
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::{CString, c_void};
@@ -181,10 +181,10 @@ fn extra_columns(alias: &str, model: &Model) -> String {
         header.features.iter().map(|name| format!("{alias}.{}", quote_identifier(name))).collect();
     let features = features.join(", ");
     if header.loss.is_classification() {
+        let class = types::castable(&header.target_type).unwrap_or_else(|| "pg_catalog.text".into());
         format!(
-            "corgipile.predicted_class({key}, {features}, CAST(NULL AS {})) AS prediction, \
-             corgipile.prediction_probability({key}, {features}) AS probability",
-            header.target_type
+            "corgipile.predicted_class({key}, {features}, CAST(NULL AS {class})) AS prediction, \
+             corgipile.prediction_probability({key}, {features}) AS probability"
         )
     } else {
         format!("corgipile.predict_value({key}, {features}) AS prediction")
