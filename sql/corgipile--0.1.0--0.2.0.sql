@@ -8,8 +8,12 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 -- ---------------------------------------------------------------- names with versions
 ALTER TABLE corgipile.models_store
     ADD COLUMN version integer NOT NULL DEFAULT 1 CHECK (version > 0),
+    -- The owner itself, in this system: a role that gets its name later is another one.
+    ADD COLUMN owner_role text,
     DROP CONSTRAINT models_store_model_name_key,
     ADD CONSTRAINT models_store_model_name_version_key UNIQUE (model_name, version);
+
+ALTER TABLE corgipile.model_grants ADD COLUMN grantee_role text;
 
 -- Names that do not mean their newest version.
 CREATE TABLE corgipile.model_pins (
@@ -29,6 +33,11 @@ CREATE FUNCTION corgipile.current_model(model text, features text[], prediction_
     AS 'MODULE_PATHNAME', 'current_model_wrapper' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION corgipile.current_model(text, text[], text) IS
     'the model that a name means, if it needs these columns and predicts this type: what PREDICT BY looks up';
+
+-- ---------------------------------------------------------------- who sees what
+CREATE FUNCTION corgipile.usable(model_id bigint, change boolean DEFAULT false) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'usable_wrapper' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION corgipile.usable(bigint, boolean) IS 'whether the current role may use a model, or change it';
 
 CREATE OR REPLACE VIEW corgipile.models WITH (security_barrier) AS
 SELECT m.model_id,
@@ -60,7 +69,7 @@ SELECT m.model_id,
        (i.info ->> 'duration_ms')::double precision AS duration_ms,
        m.created_at,
        -- For those who can change it.
-       CASE WHEN corgipile.may_use(m.owner) THEN
+       CASE WHEN corgipile.usable(m.model_id, true) THEN
            ARRAY(SELECT g.grantee FROM corgipile.model_grants g WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id ORDER BY 1) END AS granted_to,
        i.info -> 'params' AS params,
        m.version,
@@ -70,9 +79,70 @@ SELECT m.model_id,
            (SELECT s.model_id FROM corgipile.models_store s WHERE s.model_name OPERATOR(pg_catalog.=) m.model_name
             ORDER BY s.version DESC LIMIT 1)) AS is_current
 FROM corgipile.models_store m
-CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) AS info) i
-WHERE (corgipile.may_use(m.owner) OR EXISTS (SELECT FROM corgipile.model_grants g
-       WHERE g.model_id OPERATOR(pg_catalog.=) m.model_id AND corgipile.is_grantee(g.grantee)));
+CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) AS info OFFSET 0) i
+WHERE corgipile.usable(m.model_id);
+
+CREATE OR REPLACE VIEW corgipile.training_history WITH (security_barrier) AS
+SELECT m.model_id,
+       (e.report ->> 'epoch')::integer AS epoch,
+       (e.report ->> 'loss')::double precision AS loss,
+       (e.report ->> 'accuracy')::double precision AS accuracy,
+       (e.report #>> '{eval,loss}')::double precision AS eval_loss,
+       (e.report #>> '{eval,accuracy}')::double precision AS eval_accuracy,
+       (e.report #>> '{eval,rows}')::bigint AS eval_rows,
+       (e.report ->> 'learning_rate')::double precision AS learning_rate,
+       (e.report ->> 'rows')::bigint AS rows,
+       (e.report ->> 'elapsed_ms')::double precision AS elapsed_ms,
+       coalesce((e.report ->> 'diverged')::boolean, false) AS diverged
+FROM corgipile.models_store m
+CROSS JOIN LATERAL (SELECT corgipile.model_info(m.model) -> 'history' AS history OFFSET 0) i
+CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(i.history) WITH ORDINALITY AS e(report, n)
+WHERE corgipile.usable(m.model_id);
+
+CREATE OR REPLACE VIEW corgipile.trace WITH (security_barrier) AS
+SELECT m.model_id,
+       (e.epoch ->> 'epoch')::integer AS epoch,
+       (e.epoch ->> 'cached')::boolean AS cached,
+       o.operator ->> 'operator' AS operator,
+       (o.operator ->> 'completions')::bigint AS completions,
+       (o.operator ->> 'visit_ratio')::double precision AS visit_ratio,
+       (o.operator ->> 'bytes_per_element')::double precision AS bytes_per_element,
+       (o.operator ->> 'rate')::double precision AS rate,
+       (o.operator ->> 'theta')::double precision AS theta,
+       (o.operator ->> 'bottleneck')::boolean AS bottleneck,
+       (o.operator ->> 'cpu_ms')::double precision AS cpu_ms,
+       (o.operator ->> 'blocked_ms')::double precision AS blocked_ms,
+       (o.operator ->> 'pages_read')::bigint AS pages_read,
+       (o.operator ->> 'pages_hit')::bigint AS pages_hit,
+       (o.operator ->> 'pages_prefetched')::bigint AS pages_prefetched,
+       (o.operator ->> 'detoasted_bytes')::bigint AS detoasted_bytes,
+       (o.operator ->> 'io_ms')::double precision AS io_ms
+FROM corgipile.models_store m
+CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'epochs' AS epochs OFFSET 0) t
+CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(t.epochs) AS e(epoch)
+CROSS JOIN LATERAL pg_catalog.jsonb_array_elements(e.epoch -> 'operators') AS o(operator)
+WHERE corgipile.usable(m.model_id);
+
+CREATE OR REPLACE VIEW corgipile.tuning WITH (security_barrier) AS
+SELECT m.model_id,
+       (t.tuning ->> 'predicted')::double precision AS predicted,
+       (t.tuning ->> 'measured')::double precision AS measured,
+       t.tuning ->> 'limit' AS held_down_by,
+       (t.tuning ->> 'best')::double precision AS best,
+       (t.tuning ->> 'best_with_cache')::boolean AS best_with_cache,
+       (t.tuning ->> 'with_one_core_more')::double precision AS with_one_core_more,
+       (t.tuning ->> 'with_twice_the_memory')::double precision AS with_twice_the_memory,
+       (t.tuning ->> 'with_twice_the_bandwidth')::double precision AS with_twice_the_bandwidth,
+       (t.tuning #>> '{plan,block_size}')::bigint AS planned_block_size,
+       (t.tuning #>> '{plan,buffer_size}')::bigint AS planned_buffer_size,
+       (t.tuning #>> '{plan,cache}')::boolean AS planned_cache,
+       t.tuning #>> '{plan,reason}' AS planned_for,
+       (t.tuning #>> '{plan,on_disk}')::boolean AS on_disk,
+       (t.tuning #>> '{plan,decoded_bytes}')::double precision AS estimated_bytes,
+       (t.tuning #>> '{plan,size_error}')::double precision AS size_error
+FROM corgipile.models_store m
+CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'tuning' AS tuning OFFSET 0) t
+WHERE corgipile.usable(m.model_id) AND pg_catalog.jsonb_typeof(t.tuning) OPERATOR(pg_catalog.=) 'object';
 
 -- ---------------------------------------------------------------- judging models
 -- The type that classes are cast to in a query: what a model says its target's type is may be another's domain by now,
@@ -80,6 +150,10 @@ WHERE (corgipile.may_use(m.owner) OR EXISTS (SELECT FROM corgipile.model_grants 
 CREATE FUNCTION corgipile.class_type(model text) RETURNS text
     AS 'MODULE_PATHNAME', 'class_type_wrapper' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
+-- A query for the rows of a source that a model can be judged on: numbers of the actual and of the predicted class
+-- (from 1; 0: a class that the model does not know), or the two numbers of a regression; the score; the
+-- probability of the actual class, NULL where the loss has none. It runs under the caller's search path, for the
+-- filter's sake, so whatever else is in it is qualified; the filter stands where only the source's columns are seen.
 CREATE OR REPLACE FUNCTION corgipile.judging_query(model text, source regclass, filter text) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -89,17 +163,18 @@ DECLARE
     type text := corgipile.class_type(model);
     features text;
     target text := info ->> 'target';
-    kind text;
+    kind text := info ->> 'loss';
+    names text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'features'));
+    class_names text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'classes'));
     classes text;
-    probability text := 'NULL::float8';
-    score text;
+    actual text;
+    rows text;
+    probability text := 'NULL::pg_catalog.float8';
 BEGIN
     IF source IS NULL THEN
         RAISE EXCEPTION 'the source to judge the model on is NULL' USING ERRCODE = 'null_value_not_allowed';
     END IF;
-    SELECT string_agg(format('t.%I', f.name), ', ' ORDER BY f.n), bool_and(f.name <> '') INTO features, kind
-    FROM jsonb_array_elements_text(info -> 'features') WITH ORDINALITY AS f(name, n);
-    IF kind IS DISTINCT FROM 'true' OR target = '' THEN
+    IF cardinality(names) = 0 OR '' = ANY (names) OR target = '' THEN
         RAISE EXCEPTION 'model % was trained on expressions, so its columns cannot be found in a table by name', model
             USING ERRCODE = 'undefined_column', HINT = 'Judge it by corgipile.roc_auc and predict in a query of your own.';
     END IF;
@@ -108,31 +183,288 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % does not exist', target, source
             USING ERRCODE = 'undefined_column', HINT = format('The model predicts "%s"; judge it on a table that has it.', target);
     END IF;
-    score := format('corgipile.predict_score(%L::text, %s)', model, features);
-    IF jsonb_array_length(info -> 'classes') = 0 THEN
-        RETURN format('SELECT t.%I::float8 AS actual, %s AS predicted, NULL::float8 AS score, NULL::float8 AS probability FROM %s AS t%s',
-            target, score, source, coalesce(' WHERE (' || filter || ')', ''));
+    features := corgipile.columns_of(model, 't');
+    rows := format('(SELECT * FROM %s AS t%s) AS t', source, coalesce(' WHERE (' || filter || ')', ''));
+    IF cardinality(class_names) = 0 THEN
+        RETURN format('SELECT t.%I::pg_catalog.float8 AS actual, corgipile.predict_score(%L::pg_catalog.text, %s) AS predicted, '
+            'NULL::pg_catalog.float8 AS score, NULL::pg_catalog.float8 AS probability FROM %s', target, model, features, rows);
     END IF;
-    SELECT string_agg(format('%L::%s', c.class, type), ', ' ORDER BY c.n) INTO classes
-    FROM jsonb_array_elements_text(info -> 'classes') WITH ORDINALITY AS c(class, n);
-    -- Of two classes everything follows from the score.
-    kind := info ->> 'loss';
+    SELECT string_agg(format('%L::%s', c.class, type), ', ' ORDER BY c.n) INTO classes FROM unnest(class_names) WITH ORDINALITY AS c(class, n);
+    actual := format('CASE WHEN t.%I IS NOT NULL THEN coalesce(pg_catalog.array_position(ARRAY[%s], t.%I::%s), 0) END', target, classes, target, type);
     IF kind = 'softmax' THEN
-        probability := format('CASE WHEN c.actual > 0 THEN corgipile.predict_proba(%L::text, %s, (%L::text[])[c.actual]) END',
-            model, features, ARRAY(SELECT jsonb_array_elements_text(info -> 'classes')));
-        RETURN format('SELECT c.actual, array_position(%L::text[], corgipile.predict(%L::text, %s)) AS predicted, NULL::float8 AS score, %s AS probability FROM %s AS t '
-            'CROSS JOIN LATERAL (SELECT CASE WHEN t.%I IS NOT NULL THEN coalesce(array_position(ARRAY[%s], t.%I::%s), 0) END AS actual) AS c%s',
-            ARRAY(SELECT jsonb_array_elements_text(info -> 'classes')), model, features, probability, source, target, classes, target,
-            type, coalesce(' WHERE (' || filter || ')', ''));
+        RETURN format('SELECT c.actual, pg_catalog.array_position(%L::pg_catalog.text[], corgipile.predict(%L::pg_catalog.text, %s)) AS predicted, '
+            'NULL::pg_catalog.float8 AS score, CASE WHEN c.actual OPERATOR(pg_catalog.>) 0 THEN '
+            'corgipile.predict_proba(%L::pg_catalog.text, %s, (%L::pg_catalog.text[])[c.actual]) END AS probability FROM %s '
+            'CROSS JOIN LATERAL (SELECT %s AS actual) AS c', class_names, model, features, model, features, class_names, rows, actual);
     END IF;
+    -- Of two classes everything follows from the score. NaN, of features beyond all bounds, is no sign of the second.
     IF kind = 'log_loss' THEN
-        probability := 'CASE WHEN abs(s.score) < 700 THEN 1 / (1 + exp(CASE c.actual WHEN 2 THEN -s.score ELSE s.score END)) ELSE ((s.score > 0) = (c.actual = 2))::int END';
+        probability := 'CASE WHEN pg_catalog.abs(s.score) OPERATOR(pg_catalog.<) 700 THEN pg_catalog.float8div(1, pg_catalog.float8pl(1, pg_catalog.exp('
+            'CASE c.actual WHEN 2 THEN pg_catalog.float8um(s.score) ELSE s.score END))) '
+            'ELSE (s.predicted OPERATOR(pg_catalog.=) c.actual)::pg_catalog.int4::pg_catalog.float8 END';
     ELSIF kind = 'modified_huber' THEN
-        probability := 'CASE c.actual WHEN 2 THEN 1 + least(greatest(s.score, -1), 1) ELSE 1 - least(greatest(s.score, -1), 1) END / 2';
+        probability := 'pg_catalog.float8div(pg_catalog.float8pl(1, CASE c.actual WHEN 2 THEN 1 ELSE -1 END::pg_catalog.float8 '
+            'OPERATOR(pg_catalog.*) LEAST(GREATEST(s.score, -1), 1)), 2)';
     END IF;
-    RETURN format('SELECT c.actual, 1 + (s.score > 0)::int AS predicted, s.score, %s AS probability FROM %s AS t '
-        'CROSS JOIN LATERAL (SELECT %s AS score OFFSET 0) AS s '
-        'CROSS JOIN LATERAL (SELECT CASE WHEN t.%I IS NOT NULL THEN coalesce(array_position(ARRAY[%s], t.%I::%s), 0) END AS actual) AS c%s',
-        probability, source, score, target, classes, target, type, coalesce(' WHERE (' || filter || ')', ''));
+    RETURN format('SELECT c.actual, s.predicted, s.score, %s AS probability FROM %s '
+        'CROSS JOIN LATERAL (SELECT x.score, CASE WHEN x.score IS NULL THEN NULL '
+        'WHEN x.score OPERATOR(pg_catalog.>) 0 AND x.score OPERATOR(pg_catalog.<>) ''NaN''::pg_catalog.float8 THEN 2 ELSE 1 END AS predicted '
+        'FROM (SELECT corgipile.predict_score(%L::pg_catalog.text, %s) AS score OFFSET 0) AS x OFFSET 0) AS s '
+        'CROSS JOIN LATERAL (SELECT %s AS actual) AS c', probability, rows, model, features, actual);
 END
 $$;
+
+-- The columns of a model as arguments of predict and the like, of a table that is called so.
+CREATE FUNCTION corgipile.columns_of(model text, alias text) RETURNS text
+    LANGUAGE sql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+        SELECT string_agg(format('%I.%I', $2, f.name), ', ' ORDER BY f.n)
+        FROM jsonb_array_elements_text(corgipile.model_info($1) -> 'features') WITH ORDINALITY AS f(name, n)
+    $$;
+
+-- Counts of each pair of actual and predicted class; the row without classes is of all, with what is not counted.
+-- `path` is the caller's search path, for the filter.
+CREATE FUNCTION corgipile.judged(model text, source regclass, filter text, path text,
+    OUT actual integer, OUT predicted integer, OUT count bigint, OUT log_loss double precision, OUT roc_auc double precision)
+    RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    query text := corgipile.judging_query(model, source, filter);
+BEGIN
+    PERFORM set_config('search_path', path, true);
+    -- Probabilities are clipped as scikit-learn's log_loss does.
+    RETURN QUERY EXECUTE
+        'SELECT q.actual, q.predicted, pg_catalog.count(*), pg_catalog.sum(CASE WHEN q.probability IS NOT NULL THEN '
+        'pg_catalog.float8um(pg_catalog.ln(LEAST(GREATEST(q.probability, 2.220446049250313e-16::pg_catalog.float8), 1 - 2.220446049250313e-16::pg_catalog.float8))) END), '
+        'CASE WHEN GROUPING(q.actual) OPERATOR(pg_catalog.=) 1 THEN corgipile.roc_auc(q.score, q.actual OPERATOR(pg_catalog.=) 2) '
+        'FILTER (WHERE q.score OPERATOR(pg_catalog.<>) ''NaN''::pg_catalog.float8) END FROM (' || query || ') AS q '
+        'WHERE q.actual IS NOT NULL AND q.predicted IS NOT NULL GROUP BY GROUPING SETS ((q.actual, q.predicted), ())';
+END
+$$;
+DROP FUNCTION corgipile.judged(text, regclass, text);
+
+-- Means over the rows of a regression.
+CREATE FUNCTION corgipile.judged_numbers(model text, source regclass, filter text, path text,
+    OUT rows bigint, OUT absolute double precision, OUT squared double precision, OUT variance double precision)
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    query text := corgipile.judging_query(model, source, filter);
+BEGIN
+    PERFORM set_config('search_path', path, true);
+    EXECUTE
+        'SELECT pg_catalog.count(*), pg_catalog.avg(pg_catalog.abs(e.error)), pg_catalog.avg(e.error OPERATOR(pg_catalog.*) e.error), '
+        'pg_catalog.var_pop(e.actual) FROM (SELECT q.actual, q.actual OPERATOR(pg_catalog.-) q.predicted AS error FROM (' || query || ') AS q '
+        'WHERE q.actual IS NOT NULL AND q.predicted IS NOT NULL) AS e' INTO rows, absolute, squared, variance;
+END
+$$;
+
+CREATE FUNCTION corgipile.confusion_matrix_under(model text, source regclass, filter text, path text,
+    OUT actual text, OUT predicted text, OUT count bigint) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    classes text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'classes'));
+BEGIN
+    IF cardinality(classes) = 0 THEN
+        RAISE EXCEPTION 'model % predicts a number, not a class', model
+            USING ERRCODE = 'wrong_object_type', HINT = 'Use evaluate_sgd.';
+    END IF;
+    -- Every pair of classes, also those that do not occur; a value that is no class of the model under its place, 0.
+    RETURN QUERY
+        WITH judged AS MATERIALIZED (SELECT * FROM corgipile.judged(model, source, filter, path))
+        SELECT CASE a.n WHEN 0 THEN '(unknown)' ELSE classes[a.n] END, classes[p.n], coalesce(j.count, 0)
+        FROM generate_series(0, cardinality(classes)) AS a(n) CROSS JOIN generate_series(1, cardinality(classes)) AS p(n)
+        LEFT JOIN judged j ON j.actual = a.n AND j.predicted = p.n
+        WHERE a.n > 0 OR j.count > 0
+        ORDER BY a.n, p.n;
+END
+$$;
+
+CREATE FUNCTION corgipile.evaluate_classes_under(model text, source regclass, filter text, path text,
+    OUT class text, OUT support bigint, OUT "precision" double precision, OUT recall double precision, OUT f1_score double precision)
+    RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    classes text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'classes'));
+    unknown boolean;
+BEGIN
+    IF cardinality(classes) = 0 THEN
+        RAISE EXCEPTION 'model % predicts a number, not a class', model
+            USING ERRCODE = 'wrong_object_type', HINT = 'Use evaluate_sgd.';
+    END IF;
+    FOR class, support, "precision", recall, f1_score, unknown IN
+        WITH judged AS MATERIALIZED (SELECT * FROM corgipile.judged(model, source, filter, path)),
+        counts AS (
+            SELECT k, coalesce(sum(j.count) FILTER (WHERE j.actual = k AND j.predicted = k), 0)::float8 AS hits,
+                   coalesce(sum(j.count) FILTER (WHERE j.predicted = k), 0)::float8 AS claims,
+                   coalesce(sum(j.count) FILTER (WHERE j.actual = k), 0) AS support
+            FROM generate_series(1, cardinality(classes)) AS k CROSS JOIN judged j GROUP BY k)
+        SELECT classes[k], c.support, coalesce(c.hits / nullif(c.claims, 0), 0), coalesce(c.hits / nullif(c.support, 0), 0),
+               coalesce(2 * c.hits / nullif(c.claims + c.support, 0), 0), EXISTS (SELECT FROM judged j WHERE j.actual = 0)
+        FROM counts c ORDER BY k
+    LOOP
+        IF unknown THEN
+            PERFORM corgipile.unknown_class(model, info ->> 'target');
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION corgipile.evaluate_sgd_under(model text, source regclass, filter text, path text,
+    OUT rows bigint, OUT accuracy double precision, OUT balanced_accuracy double precision, OUT "precision" double precision,
+    OUT recall double precision, OUT f1_score double precision, OUT log_loss double precision, OUT roc_auc double precision,
+    OUT mean_absolute_error double precision, OUT root_mean_squared_error double precision, OUT r2_score double precision)
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    classes integer := jsonb_array_length(info -> 'classes');
+    unknown boolean;
+BEGIN
+    IF classes = 0 THEN
+        SELECT j.rows, j.absolute, sqrt(j.squared), 1 - j.squared / nullif(j.variance, 0)
+        INTO rows, mean_absolute_error, root_mean_squared_error, r2_score FROM corgipile.judged_numbers(model, source, filter, path) AS j;
+        RETURN;
+    END IF;
+    WITH judged AS MATERIALIZED (SELECT * FROM corgipile.judged(model, source, filter, path)),
+    pairs AS (SELECT * FROM judged j WHERE j.actual IS NOT NULL),
+    of_class AS (
+        SELECT k, coalesce(sum(j.count) FILTER (WHERE j.actual = k AND j.predicted = k), 0)::float8 AS hits,
+               coalesce(sum(j.count) FILTER (WHERE j.predicted = k), 0)::float8 AS claims,
+               coalesce(sum(j.count) FILTER (WHERE j.actual = k), 0)::float8 AS support
+        FROM generate_series(1, classes) AS k LEFT JOIN pairs j ON true GROUP BY k)
+    SELECT t.count, t.log_loss / nullif(t.count, 0), t.roc_auc,
+           (SELECT sum(c.hits) FROM of_class c) / nullif(t.count, 0),
+           -- Classes that do not occur have no recall.
+           (SELECT avg(c.hits / c.support) FROM of_class c WHERE c.support > 0),
+           m."precision", m.recall, m.f1,
+           EXISTS (SELECT FROM pairs p WHERE p.actual = 0)
+    INTO rows, log_loss, roc_auc, accuracy, balanced_accuracy, "precision", recall, f1_score, unknown
+    FROM judged t
+    -- Of two classes the second is the positive one; of more, all count the same.
+    CROSS JOIN LATERAL (
+        SELECT avg(coalesce(c.hits / nullif(c.claims, 0), 0)) AS "precision",
+               avg(coalesce(c.hits / nullif(c.support, 0), 0)) AS recall,
+               avg(coalesce(2 * c.hits / nullif(c.claims + c.support, 0), 0)) AS f1
+        -- As scikit-learn has it, a class that is neither in the table nor predicted does not count.
+        FROM of_class c WHERE t.count > 0 AND CASE classes WHEN 2 THEN c.k = 2 ELSE c.claims + c.support > 0 END) AS m
+    WHERE t.actual IS NULL;
+    IF unknown THEN
+        PERFORM corgipile.unknown_class(model, info ->> 'target');
+    END IF;
+END
+$$;
+
+-- What users call: no path is set here, so that the caller's is known.
+CREATE OR REPLACE FUNCTION @extschema@.confusion_matrix(model text, source regclass, filter text DEFAULT NULL,
+    OUT actual text, OUT predicted text, OUT count bigint) RETURNS SETOF record
+    LANGUAGE sql STABLE
+    AS $$ SELECT * FROM corgipile.confusion_matrix_under($1, $2, $3, pg_catalog.current_setting('search_path')) $$;
+CREATE OR REPLACE FUNCTION @extschema@.evaluate_classes(model text, source regclass, filter text DEFAULT NULL,
+    OUT class text, OUT support bigint, OUT "precision" double precision, OUT recall double precision, OUT f1_score double precision)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE
+    AS $$ SELECT * FROM corgipile.evaluate_classes_under($1, $2, $3, pg_catalog.current_setting('search_path')) $$;
+CREATE OR REPLACE FUNCTION @extschema@.evaluate_sgd(model text, source regclass, filter text DEFAULT NULL,
+    OUT rows bigint, OUT accuracy double precision, OUT balanced_accuracy double precision, OUT "precision" double precision,
+    OUT recall double precision, OUT f1_score double precision, OUT log_loss double precision, OUT roc_auc double precision,
+    OUT mean_absolute_error double precision, OUT root_mean_squared_error double precision, OUT r2_score double precision)
+    LANGUAGE sql STABLE
+    AS $$ SELECT * FROM corgipile.evaluate_sgd_under($1, $2, $3, pg_catalog.current_setting('search_path')) $$;
+
+COMMENT ON AGGREGATE corgipile.roc_auc(double precision, boolean) IS
+    'area under the ROC curve, in at most 8 MB: exact up to 262,144 different scores, to 1e-5 beyond';
+
+-- An expression gives NULL where predict_score does, and where it would be an error.
+CREATE OR REPLACE FUNCTION @extschema@.export_model_sql(model text, OUT class text, OUT score_sql text) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    SET extra_float_digits = 1
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    names text[] := ARRAY(SELECT jsonb_array_elements_text(info -> 'features'));
+    exported jsonb := @extschema@.export_model(model);
+    output integer;
+    weights text;
+    intercept text;
+BEGIN
+    IF cardinality(names) = 0 OR '' = ANY (names) THEN
+        RAISE EXCEPTION 'model % was trained on expressions, so it has no columns to write an expression of', model
+            USING ERRCODE = 'undefined_column';
+    END IF;
+    FOR output IN 0 .. jsonb_array_length(exported -> 'coef_') - 1 LOOP
+        SELECT coalesce('{' || string_agg(w, ',' ORDER BY n) || '}', '{}') INTO weights
+        FROM jsonb_array_elements_text(exported -> 'coef_' -> output) WITH ORDINALITY AS e(w, n);
+        intercept := exported -> 'intercept_' ->> output;
+        class := CASE jsonb_array_length(exported -> 'coef_') WHEN 1 THEN NULL ELSE exported -> 'classes_' ->> output END;
+        score_sql := CASE cardinality(names)
+            WHEN 1 THEN format('CASE WHEN cardinality(%I) = %s AND array_position(%I, NULL) IS NULL THEN (SELECT coalesce(sum(u.x::float8 * u.w), 0) + (%s)::float8 FROM unnest(%I, %L::float8[]) AS u(x, w)) END',
+                names[1], info ->> 'n_features', names[1], intercept, names[1], weights)
+            ELSE format('CASE WHEN cardinality(%I) = cardinality(%I) AND array_position(%I, NULL) IS NULL THEN (SELECT coalesce(sum(u.v::float8 * (%L::float8[])[u.k]), 0) + (%s)::float8 FROM unnest(%I, %I) AS u(k, v)) END',
+                names[1], names[2], names[2], weights, intercept, names[1], names[2])
+        END;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION corgipile.explained(model text, k integer[], v double precision[],
+    OUT feature integer, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    predicted text := CASE WHEN k IS NULL THEN corgipile.predict(model, v) ELSE corgipile.predict(model, k, v) END;
+    many boolean := corgipile.model_info(model) ->> 'loss' = 'softmax';
+BEGIN
+    RETURN QUERY
+        SELECT w.feature, x.value, w.weight::float8, w.weight::float8 * x.value
+        FROM corgipile.model_weights(model) AS w
+        -- By place, whatever number an array begins with.
+        JOIN (SELECT u.k, u.v FROM unnest(coalesce(k, ARRAY(SELECT generate_series(1, cardinality(v)))), v) AS u(k, v)
+              UNION ALL SELECT 0, 1) AS x(feature, value) ON x.feature = w.feature
+        WHERE NOT many OR w.class = predicted
+        ORDER BY abs(w.weight::float8 * x.value) DESC, w.feature;
+END
+$$;
+
+-- ---------------------------------------------------------------- a page about a model
+CREATE FUNCTION corgipile.report_page(model text, judged_on text, actual text[], predicted text[], count bigint[]) RETURNS text
+    AS 'MODULE_PATHNAME', 'report_page_wrapper' LANGUAGE C STABLE PARALLEL SAFE;
+CREATE FUNCTION corgipile.report(model text, source regclass DEFAULT NULL, filter text DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    actual text[];
+    predicted text[];
+    count bigint[];
+BEGIN
+    IF model IS NULL THEN
+        RETURN NULL;
+    END IF;
+    IF source IS NOT NULL AND jsonb_array_length(corgipile.model_info(model) -> 'classes') > 0 THEN
+        SELECT array_agg(c.actual), array_agg(c.predicted), array_agg(c.count) INTO actual, predicted, count
+        FROM @extschema@.confusion_matrix(model, source, filter) AS c;
+    END IF;
+    RETURN corgipile.report_page(model, source::text, actual, predicted, count);
+END
+$$;
+COMMENT ON FUNCTION corgipile.report(text, regclass, text) IS
+    'the model on one page of HTML: configuration, loss by epoch, trace, largest weights, and a confusion matrix on a table';
+CREATE FUNCTION corgipile.report(model bigint, source regclass DEFAULT NULL, filter text DEFAULT NULL) RETURNS text
+    LANGUAGE sql STABLE AS $$ SELECT corgipile.report($1::pg_catalog.text, $2, $3) $$;

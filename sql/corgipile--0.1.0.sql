@@ -219,7 +219,7 @@ DECLARE
     input text;
     f record;
 BEGIN
-    FOREACH schema IN ARRAY ARRAY['@extschema@', 'corgipile'] LOOP
+    FOREACH schema IN ARRAY ARRAY[(SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'corgipile'), 'corgipile'] LOOP
         FOREACH model IN ARRAY ARRAY['bigint', 'text', 'corgipile.model'] LOOP
             FOR f IN SELECT * FROM (VALUES
                 ('predict', 'text', 'corgipile_predict'),
@@ -546,7 +546,7 @@ $$;
 
 DO $do$
 DECLARE
-    schema text := '@extschema@';
+    schema text := (SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'corgipile');
 BEGIN
     EXECUTE format($create$
 CREATE FUNCTION %1$I.confusion_matrix(model text, source regclass, filter text DEFAULT NULL,

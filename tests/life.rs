@@ -401,3 +401,92 @@ fn a_model_dropped_meanwhile_stays_for_the_query_that_uses_it() {
     let error = client.batch_execute("SELECT predict('kept', features_v) FROM wide LIMIT 1").expect_err("is gone");
     assert_eq!(sqlstate(&error), "42704", "{}", message(&error));
 }
+
+#[test]
+fn a_name_is_one_owners_whatever_happens_meanwhile() {
+    let server = Server::start(&[]);
+    let mut admin = server.with_table(1000, 3);
+    admin
+        .batch_execute(
+            "CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; GRANT SELECT ON wide TO alice, bob;
+             SET ROLE alice; SELECT train_sgd('wide', model_name => 'n'); RESET ROLE",
+        )
+        .expect("trains");
+    let [mut alice, mut alice_too] = [(); 2].map(|()| server.connect_as("alice", "postgres"));
+    let mut bob = server.connect_as("bob", "postgres");
+    // A statement that began when the name was hers may not change what is under it now.
+    let late =
+        thread::spawn(move || alice.batch_execute("SELECT pg_sleep(1.5), grant_model('n', 'alice')").map(|()| alice));
+    thread::sleep(std::time::Duration::from_millis(500));
+    alice_too.batch_execute("SELECT drop_model('n')").expect("drops");
+    bob.batch_execute("SELECT train_sgd('wide', model_name => 'n')").expect("trains");
+    let error = late.join().expect("ends").err().expect("it is bob's");
+    assert_eq!(sqlstate(&error), "42501", "{}", message(&error));
+    let error = alice_too.batch_execute("SELECT model_vector('n')").expect_err("it is bob's");
+    assert_eq!(sqlstate(&error), "42501", "{}", message(&error));
+    // Whoever renames, grants or stores under a name waits for the other.
+    alice_too
+        .batch_execute("SELECT train_sgd('wide', model_name => 'a'); BEGIN; SELECT rename_model('a', 'm')")
+        .expect("renames");
+    let waiting = thread::spawn(move || bob.batch_execute("SELECT train_sgd('wide', model_name => 'm')").map(|()| bob));
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    wait_for("the lock", || value::<i64>(&mut admin, waits) == 1);
+    alice_too.batch_execute("COMMIT").expect("commits");
+    let error = waiting.join().expect("ends").err().expect("the name is alice's");
+    assert_eq!(sqlstate(&error), "42710", "{}", message(&error));
+    // A grant that is taken back stays so, whatever is trained meanwhile.
+    alice_too
+        .batch_execute("SELECT grant_model('m', 'bob'); BEGIN; SELECT train_sgd('wide', model_name => 'm')")
+        .expect("trains");
+    let mut alice = server.connect_as("alice", "postgres");
+    let waiting = thread::spawn(move || alice.batch_execute("SELECT revoke_model('m', 'bob')"));
+    wait_for("the lock", || value::<i64>(&mut admin, waits) == 1);
+    alice_too.batch_execute("COMMIT").expect("commits");
+    waiting.join().expect("ends").expect("revokes");
+    let granted = "SELECT count(*) FROM corgipile.models WHERE model_name = 'm' AND granted_to <> '{}'";
+    assert_eq!(value::<i64>(&mut admin, granted), 0);
+}
+
+#[test]
+fn models_stay_with_a_role_not_with_its_name() {
+    let server = Server::start(&[]);
+    let mut admin = server.with_table(1000, 3);
+    admin
+        .batch_execute(
+            "CREATE ROLE eve LOGIN; CREATE ROLE frank LOGIN; GRANT SELECT ON wide TO eve;
+             SET ROLE eve; SELECT train_sgd('wide', model_name => 'hers'); RESET ROLE;
+             SELECT train_sgd('wide', model_name => 'granted'); SELECT grant_model('granted', 'eve');
+             ALTER ROLE eve RENAME TO evelyn",
+        )
+        .expect("trains");
+    let mine = "SELECT string_agg(model_name, ',' ORDER BY model_name) FROM corgipile.models";
+    assert_eq!(value::<String>(&mut server.connect_as("evelyn", "postgres"), mine), "granted,hers");
+    admin.batch_execute("ALTER ROLE frank RENAME TO eve").expect("renames");
+    assert_eq!(value::<Option<String>>(&mut server.connect_as("eve", "postgres"), mine), None);
+    admin
+        .batch_execute(
+            "DROP OWNED BY evelyn; DROP ROLE evelyn; DROP ROLE eve; CREATE ROLE evelyn LOGIN; CREATE ROLE eve LOGIN",
+        )
+        .expect("drops");
+    for role in ["eve", "evelyn"] {
+        let mut session = server.connect_as(role, "postgres");
+        assert_eq!(value::<Option<String>>(&mut session, mine), None, "{role}");
+        let error = session.batch_execute("SELECT drop_model('hers')").expect_err("not its own");
+        assert_eq!(sqlstate(&error), "42501", "{}", message(&error));
+    }
+    assert_eq!(value::<String>(&mut admin, mine), "granted,hers");
+}
+
+#[test]
+fn any_schema_will_do() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client
+        .batch_execute(
+            "CREATE SCHEMA \"My Schema\"; CREATE EXTENSION corgipile SCHEMA \"My Schema\";
+             CREATE TABLE t AS SELECT ARRAY[i % 7]::real[] AS features_v, i % 2 AS label FROM generate_series(1, 100) i;
+             SELECT \"My Schema\".train_sgd('t', model_name => 'm');
+             SELECT \"My Schema\".evaluate_sgd('m', 't'); SELECT corgipile.report('m', 't'); SELECT \"My Schema\".export_model_sql('m')",
+        )
+        .unwrap_or_else(|e| panic!("{}", message(&e)));
+}

@@ -26,6 +26,7 @@ pub mod model;
 pub mod params;
 pub mod permute;
 pub mod plumber;
+pub mod report;
 pub mod scaling;
 pub mod trainer;
 pub mod transfer;

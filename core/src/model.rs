@@ -161,6 +161,14 @@ impl Digest {
 }
 
 impl Header {
+    /// What to call a feature, counted from 0: the column and its number in the array, from 1.
+    pub fn feature_name(&self, feature: usize) -> String {
+        match self.features.last().map(String::as_str) {
+            None | Some("") => format!("[{}]", feature + 1),
+            Some(column) => format!("{column}[{}]", feature + 1),
+        }
+    }
+
     /// SQL name of the type of a prediction: that of the target's classes, or a number's.
     pub fn prediction_type(&self) -> &str {
         if self.loss.is_classification() { &self.target_type } else { "double precision" }

@@ -106,3 +106,31 @@ SELECT corgipile.loss_curve('binary');
 RESET ROLE;
 DROP OWNED BY corgi_carol;
 DROP ROLE corgi_carol;
+
+-- A filter is the caller's: names are looked up where the caller would, and it sees the source's columns alone.
+CREATE FUNCTION is_test(bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT $1 % 2 = 0 $$;
+SELECT rows FROM evaluate_sgd('binary', 'judged', 'is_test(id)');
+SELECT rows FROM evaluate_sgd('amount', 'judged', 'is_test(id)');
+SELECT sum(count) FROM confusion_matrix('levels', 'judged', 'is_test(id)');
+SELECT evaluate_sgd('binary', 'judged', 'score > 0');
+SELECT evaluate_sgd('binary', 'judged', 'actual = 1');
+CREATE VIEW judged_scores AS SELECT *, id AS score, id AS actual, 1 AS predicted FROM judged;
+SELECT rows, accuracy = (SELECT accuracy FROM evaluate_sgd('binary', 'judged', 'id > 100')) AS same FROM evaluate_sgd('binary', 'judged_scores', 'score > 100 AND actual > 100');
+-- Classes that do not occur and are not predicted do not count; two classes do.
+SELECT rows, accuracy, precision, recall, f1_score FROM evaluate_sgd('levels', 'judged', $$predict('levels', features_v) = level AND level <> 'high'$$);
+-- Arrays that do not begin at 1.
+SELECT round(sum(contribution)::numeric, 5) = round(predict_score('binary', '[0:2]={1,2,3}'::float8[])::numeric, 5) AS adds_up
+FROM explain_prediction('binary', '[0:2]={1,2,3}'::float8[]);
+-- Where there is no prediction, the expression has none.
+SELECT format('SELECT count(*), count(s), max(CASE WHEN id > 0 THEN abs(s - predict_score(''binary'', features_v)) END) < 1e-5 AS same FROM (SELECT *, %s AS s FROM (SELECT id, features_v FROM judged UNION ALL SELECT 0, NULL UNION ALL SELECT -1, ''{1}'' UNION ALL SELECT -2, ''{1,2,NULL}'') AS x) AS y WHERE id > 0 OR s IS NULL', score_sql) AS query
+FROM export_model_sql('binary') \gset
+:query;
+-- A model may be used in the statement that makes it.
+SELECT grant_model(train_sgd('judged', max_epochs => 1), 'public');
+SELECT rows FROM evaluate_sgd(train_sgd('judged', max_epochs => 1), 'judged');
+-- A page about a model.
+SELECT page LIKE '<!DOCTYPE html>%</html>%' AS whole, page LIKE '%Confusion matrix on public.judged%' AS judged, page LIKE '%Loss by epoch%' AS loss,
+       page LIKE '%features_v[1]%' AS weights, page NOT LIKE '%<script%' AS no_script
+FROM corgipile.report('levels', 'judged') AS page;
+SELECT corgipile.report('amount') LIKE '%Confusion%' AS judged, corgipile.report(NULL::text) IS NULL AS none;
+SELECT corgipile.report('no such model');

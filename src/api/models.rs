@@ -2,12 +2,13 @@
 
 use super::arguments::Call;
 use super::predict::model_argument;
-use crate::catalog::{self, ModelKey, Stored, Which};
+use crate::catalog::{self, ModelKey, Role, Stored, Which};
 use crate::error;
 use crate::pg::{progress, types};
 use crate::pg_function;
 use corgipile_core::model::Model;
 use corgipile_core::plumber::{self, EpochTrace, Operator};
+use corgipile_core::report;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::iter::TableIterator;
 use pgrx::{FromDatum, IntoDatum, JsonB, PgSqlErrorCode, Spi, name, pg_extern, pg_sys};
@@ -331,6 +332,7 @@ fn rename_model(model: Option<&str>, new_name: Option<&str>) {
     with_owned(required(model), |which| {
         if let Some(name) = new_name {
             check_name(name);
+            catalog::lock_name(name);
             // SAFETY: a statement is running, so there is a transaction; the latest state is wanted.
             if unsafe { catalog::find(&ModelKey::Name(name.into()), std::ptr::null_mut()) }.is_some() {
                 error::fail(
@@ -383,6 +385,39 @@ fn current_model(model: &str, features: Vec<String>, target_type: &str) -> i64 {
     stored.id
 }
 
+/// corgipile.report_page(model, judged_on, actual, predicted, count) → the model as a page of HTML.
+#[pg_extern]
+fn report_page(
+    model: &str,
+    judged_on: Option<&str>,
+    actual: Option<Vec<String>>,
+    predicted: Option<Vec<String>>,
+    count: Option<Vec<i64>>,
+) -> String {
+    let key = ModelKey::Name(model.into());
+    let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    let title = match &stored.name {
+        Some(name) => format!("{name}, version {} (model {})", stored.version, stored.id),
+        None => format!("Model {}", stored.id),
+    };
+    let pairs = actual.unwrap_or_default().into_iter().zip(predicted.unwrap_or_default());
+    let confusion: Vec<(String, String, i64)> =
+        pairs.zip(count.unwrap_or_default()).map(|((actual, predicted), count)| (actual, predicted, count)).collect();
+    let about = report::Stored {
+        title: &title,
+        source: &stored.source,
+        confusion: &confusion,
+        judged_on: judged_on.unwrap_or_default(),
+    };
+    report::html(&stored.model, &about)
+}
+
+/// corgipile.usable(model_id, change) → whether the current role may use a model (or change it).
+#[pg_extern]
+fn usable(model_id: i64, change: bool) -> bool {
+    catalog::is_usable(model_id, change)
+}
+
 /// corgipile.class_type(model) → the type that the model's classes can be cast to in a query.
 #[pg_extern]
 fn class_type(model: &str) -> String {
@@ -422,7 +457,7 @@ fn is_everybody(role: &str) -> bool {
 #[pg_extern]
 fn grant_model(model: Option<&str>, role: Option<&str>) {
     require_writable(c"grant_model()");
-    with_owned(required(model), |which| catalog::grant(which, &grantee(role)));
+    with_owned(required(model), |which| catalog::grant(which, &Role::named(&grantee(role))));
 }
 
 /// revoke_model(model, role)

@@ -21,8 +21,10 @@ mod column {
     pub const MODEL_ID: i16 = 1;
     pub const MODEL_NAME: i16 = 2;
     pub const OWNER: i16 = 3;
+    pub const SOURCE: i16 = 4;
     pub const MODEL: i16 = 6;
     pub const VERSION: i16 = 7;
+    pub const OWNER_ROLE: i16 = 8;
 }
 
 /// Columns of corgipile.model_pins, by number.
@@ -35,6 +37,7 @@ mod pins {
 mod grants {
     pub const MODEL_ID: i16 = 1;
     pub const GRANTEE: i16 = 2;
+    pub const GRANTEE_ROLE: i16 = 5;
 }
 
 /// The name of a grant to all roles; no role can have it.
@@ -47,6 +50,16 @@ pub enum ModelKey {
     Id(i64),
     /// By name, or by an id written as text.
     Name(String),
+}
+
+impl ModelKey {
+    /// Whether it can only be an id: no name is a number.
+    fn is_id(&self) -> bool {
+        match self {
+            Self::Id(_) => true,
+            Self::Name(name) => name.parse::<i64>().is_ok(),
+        }
+    }
 }
 
 impl std::fmt::Display for ModelKey {
@@ -67,10 +80,64 @@ pub struct Stored {
     pub name: Option<String>,
     /// Which version, from 1.
     pub version: i32,
-    /// The role that trained it.
-    pub owner: String,
+    /// The role that it belongs to.
+    pub owner: Role,
+    /// The table that it was trained on, as text.
+    pub source: String,
     /// Header and weights.
     pub model: Rc<Model>,
+}
+
+/// A role as the store names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    /// Its name when that was written.
+    pub name: String,
+    /// The system's identifier and the role's oid, which mean that very role in this system: another of the same name is
+    /// not it, and with another name it still is. In another system, as after a restore, the name counts.
+    pub identity: Option<String>,
+}
+
+impl Role {
+    /// The current role.
+    fn current() -> Self {
+        // SAFETY: the current user exists.
+        let (role, name) = unsafe {
+            let role = pg_sys::GetUserId();
+            (role, relation::string(pg_sys::GetUserNameFromId(role, false)))
+        };
+        Self { name, identity: Some(identity(role)) }
+    }
+
+    /// A role by name, which need not exist.
+    pub fn named(name: &str) -> Self {
+        let c_name = std::ffi::CString::new(name).unwrap_or_default();
+        // SAFETY: a catalog look-up by name.
+        let role = unsafe { pg_sys::get_role_oid(c_name.as_ptr(), true) };
+        Self { name: name.into(), identity: (role != pg_sys::InvalidOid).then(|| identity(role)) }
+    }
+
+    /// The role of this system that is meant; it may be gone.
+    fn oid(&self) -> pg_sys::Oid {
+        let here = self.identity.as_ref().and_then(|identity| identity.split_once(':'));
+        if let Some((system, oid)) = here
+            && system == system_identifier()
+        {
+            return pg_sys::Oid::from_u32(oid.parse().unwrap_or_default());
+        }
+        let name = std::ffi::CString::new(self.name.as_str()).unwrap_or_default();
+        // SAFETY: a catalog look-up by name.
+        unsafe { pg_sys::get_role_oid(name.as_ptr(), true) }
+    }
+}
+
+fn system_identifier() -> String {
+    // SAFETY: reads the control data that is in shared memory.
+    unsafe { pg_sys::GetSystemIdentifier() }.to_string()
+}
+
+fn identity(role: pg_sys::Oid) -> String {
+    format!("{}:{}", system_identifier(), role.to_u32())
 }
 
 /// What tells one version of a stored row from another, also after DROP and CREATE EXTENSION.
@@ -182,6 +249,20 @@ impl Tuple {
         }
     }
 
+    /// A role: a column of type name, and one of its identity.
+    ///
+    /// # Safety
+    /// The columns have these types.
+    unsafe fn role(&self, name: i16, identity: i16) -> Role {
+        // SAFETY: by contract.
+        unsafe {
+            Role {
+                name: self.get(name).map(|datum| relation::string(datum.cast_mut_ptr())).unwrap_or_default(),
+                identity: self.get(identity).and_then(|datum| String::from_datum(datum, false)),
+            }
+        }
+    }
+
     /// The row of the store that this is.
     ///
     /// # Safety
@@ -193,9 +274,11 @@ impl Tuple {
             let name = self.get(column::MODEL_NAME).and_then(|datum| String::from_datum(datum, false));
             // Before it was updated to versions, every model of the store is a first one.
             let version = self.get(column::VERSION).map_or(1, |datum| datum.value() as i32);
-            let owner = self.get(column::OWNER).map(|datum| relation::string(datum.cast_mut_ptr())).unwrap_or_default();
+            let owner = self.role(column::OWNER, column::OWNER_ROLE);
+            let source =
+                self.get(column::SOURCE).and_then(|datum| String::from_datum(datum, false)).unwrap_or_default();
             let model = cached(id, self.version(), self.get(column::MODEL)?);
-            Some(Stored { id, name, version, owner, model })
+            Some(Stored { id, name, version, owner, source, model })
         }
     }
 }
@@ -280,7 +363,9 @@ pub unsafe fn find(key: &ModelKey, snapshot: pg_sys::Snapshot) -> Option<Stored>
                 with_tuple(store, index, equal(column::MODEL_NAME), snapshot, true, |tuple| tuple.stored())
             })
         };
-        pinned.and_then(by_id).or_else(newest).or_else(|| name.parse().ok().and_then(by_id))
+        // A pin of a model that has another name by now says nothing.
+        let pinned = pinned.and_then(by_id).filter(|stored| stored.name.as_ref() == Some(name));
+        pinned.or_else(newest).or_else(|| name.parse().ok().and_then(by_id))
     }
 }
 
@@ -290,11 +375,10 @@ fn active_snapshot() -> pg_sys::Snapshot {
 }
 
 /// Whether the current role may use what `owner` trained.
-fn may_use(owner: &str) -> bool {
-    let Ok(name) = std::ffi::CString::new(owner) else { return false };
-    // SAFETY: catalog look-ups; a role that is gone gives InvalidOid.
+fn may_use(owner: &Role) -> bool {
+    let role = owner.oid();
+    // SAFETY: catalog look-ups; of a role that is gone nobody has the rights.
     unsafe {
-        let role = pg_sys::get_role_oid(name.as_ptr(), true);
         pg_sys::superuser() || (role != pg_sys::InvalidOid && pg_sys::has_privs_of_role(pg_sys::GetUserId(), role))
     }
 }
@@ -320,10 +404,8 @@ unsafe fn is_granted(id: i64, snapshot: pg_sys::Snapshot) -> bool {
             if tuple.is_null() {
                 break;
             }
-            let mut null = false;
-            let grantee = pg_sys::heap_getattr(tuple, i32::from(grants::GRANTEE), (*table).rd_att, &mut null);
-            let grantee = if null { String::new() } else { relation::string(grantee.cast_mut_ptr()) };
-            found = grantee == EVERYBODY || (!grantee.is_empty() && may_use(&grantee));
+            let grantee = Tuple { tuple, table }.role(grants::GRANTEE, grants::GRANTEE_ROLE);
+            found = grantee.name == EVERYBODY || (!grantee.name.is_empty() && may_use(&grantee));
         }
         pg_sys::systable_endscan(scan);
         pg_sys::table_close(table, pg_sys::AccessShareLock as i32);
@@ -378,7 +460,7 @@ pub fn lookup(key: &ModelKey) -> Option<Stored> {
     // from a train_sgd within the statement itself; what an id means never changes.
     let stored = unsafe {
         match find(key, active_snapshot()) {
-            None if matches!(key, ModelKey::Id(_)) => find(key, std::ptr::null_mut()),
+            None if key.is_id() => find(key, std::ptr::null_mut()),
             found => found,
         }
     }?;
@@ -387,24 +469,76 @@ pub fn lookup(key: &ModelKey) -> Option<Stored> {
         error::fail(
             PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
             format!("permission denied for model {key}"),
-            Some(&format!("It belongs to the role \"{}\", which can allow its use with grant_model.", stored.owner)),
+            Some(&format!(
+                "It belongs to the role \"{}\", which can allow its use with grant_model.",
+                stored.owner.name
+            )),
         );
     }
     Some(stored)
 }
 
-/// Finds a model that the current role may change; `None` if there is no such model, an error if it is
-/// another's, also where that one has allowed its use.
-pub fn lookup_owned(key: &ModelKey) -> Option<Stored> {
-    let stored = lookup(key)?;
-    if !may_use(&stored.owner) {
-        error::fail(
-            PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
-            format!("must be owner of model {key}"),
-            Some(&format!("It belongs to the role \"{}\".", stored.owner)),
-        );
+/// Locks a name until the end of the transaction: whoever stores, renames, grants or drops under it is alone in that,
+/// so what was found out of the name before a change still holds for the change.
+pub fn lock_name(name: &str) {
+    // Two names that share a lock wait for each other; nothing else.
+    let hash = name.bytes().fold(2_166_136_261u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+    // SAFETY: in a transaction that may write; the lock is released with it.
+    unsafe {
+        pg_sys::LockDatabaseObject(store_oid(), pg_sys::Oid::from_u32(hash), 0, pg_sys::ExclusiveLock as i32);
     }
-    Some(stored)
+}
+
+/// Finds a model that the current role may change, as it is now, and locks its name; `None` if there is no such
+/// model, an error if it is another's, also where that one has allowed its use.
+pub fn lookup_owned(key: &ModelKey) -> Option<Stored> {
+    if store_oid() == pg_sys::InvalidOid {
+        return None;
+    }
+    if let ModelKey::Name(name) = key {
+        lock_name(name);
+    }
+    loop {
+        // SAFETY: a statement is running, so there is a transaction; the latest state is wanted.
+        let found = unsafe { find(key, std::ptr::null_mut()) }?;
+        if let Some(name) = &found.name {
+            lock_name(name);
+        }
+        // SAFETY: as above.
+        let stored = unsafe { find(key, std::ptr::null_mut()) }?;
+        if stored.name != found.name {
+            // It got another name while this one was waited for.
+            pgrx::check_for_interrupts!();
+            continue;
+        }
+        if !may_use(&stored.owner) {
+            // SAFETY: as above.
+            let known = unsafe { is_granted(stored.id, std::ptr::null_mut()) };
+            error::fail(
+                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                if known {
+                    format!("must be owner of model {key}")
+                } else {
+                    format!("permission denied for model {key}")
+                },
+                Some(&format!("It belongs to the role \"{}\".", stored.owner.name)),
+            );
+        }
+        return Some(stored);
+    }
+}
+
+/// Whether the current role may use a model, or change it where `change`: what the views show.
+pub fn is_usable(id: i64, change: bool) -> bool {
+    // SAFETY: called while a statement runs.
+    unsafe {
+        let snapshot = active_snapshot();
+        let key = equality(column::MODEL_ID, pg_sys::F_INT8EQ, pg_sys::Datum::from(id));
+        let owner = with_tuple(store_oid(), c"models_store_pkey", key, snapshot, false, |tuple| {
+            Some(tuple.role(column::OWNER, column::OWNER_ROLE))
+        });
+        owner.is_some_and(|owner| may_use(&owner) || (!change && is_granted(id, snapshot)))
+    }
 }
 
 /// Runs `body` with the rights of the store's owner, as foreign-key triggers do, and with a search path
@@ -437,42 +571,37 @@ fn as_store_owner<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Name of the current role.
-fn current_role() -> String {
-    // SAFETY: the current user exists.
-    unsafe { relation::string(pg_sys::GetUserNameFromId(pg_sys::GetUserId(), false)) }
-}
-
 /// Stores a model; returns its id and its version. Under a name that there is already it becomes the name's newest
 /// version and the current one, of the same owner and with the grants of the version before.
 pub fn insert(name: Option<&str>, source: &str, model: &Model) -> (i64, i32) {
     let bytes = model.encode().unwrap_or_else(|e| error::raise(e));
-    loop {
-        let before = name.and_then(versions_of);
-        let owner = before.as_ref().map_or_else(current_role, |stored| stored.owner.clone());
-        // Another session may take the same version meanwhile: then nothing is inserted, and the next one is tried.
-        let inserted = as_store_owner(|| {
-            Spi::get_two_with_args::<i64, i32>(
-                "INSERT INTO corgipile.models_store AS m (model_name, version, owner, source, model) \
-                 SELECT $1, 1 OPERATOR(pg_catalog.+) coalesce((SELECT pg_catalog.max(s.version) FROM corgipile.models_store s \
-                 WHERE s.model_name OPERATOR(pg_catalog.=) $1), 0), $2::pg_catalog.name, $3, corgipile.model_from_bytes($4) \
-                 ON CONFLICT (model_name, version) DO NOTHING RETURNING m.model_id, m.version",
-                &[name.into(), owner.into(), source.into(), bytes.as_slice().into()],
-            )
-        });
-        match inserted {
-            Ok((Some(id), Some(version))) => {
-                if let Some(before) = before {
-                    inherit(&before, id);
-                }
-                return (id, version);
+    name.inspect(|name| lock_name(name));
+    let before = name.and_then(versions_of);
+    let owner = before.as_ref().map_or_else(Role::current, |stored| stored.owner.clone());
+    let inserted = as_store_owner(|| {
+        Spi::get_two_with_args::<i64, i32>(
+            "INSERT INTO corgipile.models_store AS m (model_name, version, owner, owner_role, source, model) \
+             SELECT $1, 1 OPERATOR(pg_catalog.+) coalesce((SELECT pg_catalog.max(s.version) FROM corgipile.models_store s \
+             WHERE s.model_name OPERATOR(pg_catalog.=) $1), 0), $2::pg_catalog.name, $3, $4, corgipile.model_from_bytes($5) \
+             RETURNING m.model_id, m.version",
+            &[
+                name.into(),
+                owner.name.as_str().into(),
+                owner.identity.as_deref().into(),
+                source.into(),
+                bytes.as_slice().into(),
+            ],
+        )
+    });
+    match inserted {
+        Ok((Some(id), Some(version))) => {
+            if let Some(before) = before {
+                inherit(&before, id);
             }
-            Ok(_) | Err(pgrx::spi::Error::InvalidPosition) if name.is_some() => {
-                pgrx::check_for_interrupts!();
-            }
-            Ok(_) => error::internal("the model was not stored"),
-            Err(e) => error::internal(&format!("the model was not stored: {e}")),
+            (id, version)
         }
+        Ok(_) => error::internal("the model was not stored"),
+        Err(e) => error::internal(&format!("the model was not stored: {e}")),
     }
 }
 
@@ -486,7 +615,7 @@ pub fn versions_of(name: &str) -> Option<Stored> {
         error::fail(
             PgSqlErrorCode::ERRCODE_DUPLICATE_OBJECT,
             format!("model {key} already exists"),
-            Some(&format!("It belongs to the role \"{}\". Choose another model_name.", stored.owner)),
+            Some(&format!("It belongs to the role \"{}\". Choose another model_name.", stored.owner.name)),
         );
     }
     Some(stored)
@@ -494,8 +623,8 @@ pub fn versions_of(name: &str) -> Option<Stored> {
 
 /// What a new version takes over from the one before; it is the current one from now on.
 fn inherit(before: &Stored, id: i64) {
-    let grants = "INSERT INTO corgipile.model_grants (model_id, grantee, grantor) \
-                  SELECT $2, g.grantee, g.grantor FROM corgipile.model_grants g WHERE g.model_id OPERATOR(pg_catalog.=) $1";
+    let grants = "INSERT INTO corgipile.model_grants (model_id, grantee, grantor, grantee_role) \
+                  SELECT $2, g.grantee, g.grantor, g.grantee_role FROM corgipile.model_grants g WHERE g.model_id OPERATOR(pg_catalog.=) $1";
     change("granted", grants, &[before.id.into(), id.into()]);
     unpin(before.name.as_deref().unwrap_or_default());
 }
@@ -523,7 +652,7 @@ fn change(what: &str, statement: &str, arguments: &[pgrx::datum::DatumWithOid<'_
     }
 }
 
-/// Which models a change is for.
+/// Which models a change is for; their names are locked.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'a> {
     /// One.
@@ -533,22 +662,15 @@ pub enum Which<'a> {
 }
 
 impl Which<'_> {
-    /// The same as a condition on the store's rows, for `$1`.
-    fn condition(self) -> &'static str {
-        match self {
-            Self::Id(_) => "m.model_id OPERATOR(pg_catalog.=) $1",
-            Self::Versions(_) => "m.model_name OPERATOR(pg_catalog.=) $1",
-        }
-    }
-
-    /// Changes the store by a statement over these rows and `arguments` from `$2` on.
+    /// Changes the store by a statement over these rows, which are `{these}` of it, and `arguments` from `$2` on.
     fn change(self, what: &str, statement: &str, arguments: Vec<pgrx::datum::DatumWithOid<'_>>) {
-        let mut all = vec![match self {
-            Self::Id(id) => id.into(),
-            Self::Versions(name) => name.into(),
-        }];
+        let (these, key) = match self {
+            Self::Id(id) => ("m.model_id OPERATOR(pg_catalog.=) $1", id.into()),
+            Self::Versions(name) => ("m.model_name OPERATOR(pg_catalog.=) $1", name.into()),
+        };
+        let mut all = vec![key];
         all.extend(arguments);
-        change(what, &statement.replace("{these}", self.condition()), &all);
+        change(what, &statement.replace("{these}", these), &all);
     }
 }
 
@@ -577,12 +699,14 @@ pub fn rename(which: Which<'_>, name: Option<&str>) {
 }
 
 /// Allows a role, or everybody, to use models.
-pub fn grant(which: Which<'_>, grantee: &str) {
-    let grantor = current_role();
-    let statement = "INSERT INTO corgipile.model_grants (model_id, grantee, grantor) \
-                     SELECT m.model_id, $2::pg_catalog.name, $3::pg_catalog.name FROM corgipile.models_store AS m WHERE {these} \
-                     ON CONFLICT DO NOTHING";
-    which.change("granted", statement, vec![grantee.into(), grantor.into()]);
+pub fn grant(which: Which<'_>, grantee: &Role) {
+    let grantor = Role::current().name;
+    // What was granted to another role of this name is no more.
+    let statement = "INSERT INTO corgipile.model_grants (model_id, grantee, grantor, grantee_role) \
+                     SELECT m.model_id, $2::pg_catalog.name, $3::pg_catalog.name, $4 FROM corgipile.models_store AS m WHERE {these} \
+                     ON CONFLICT (model_id, grantee) DO UPDATE SET grantor = excluded.grantor, grantee_role = excluded.grantee_role";
+    let arguments = vec![grantee.name.as_str().into(), grantor.into(), grantee.identity.as_deref().into()];
+    which.change("granted", statement, arguments);
 }
 
 /// Takes that back.
