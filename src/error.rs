@@ -109,6 +109,9 @@ fn report(error: Error) -> ErrorReport {
         }
         Error::OutOfMemory { .. } => new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY)
             .set_hint("Lower corgipile.memory_limit or the option buffer_size."),
+        Error::WrongEncoding { .. } => new(PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH).set_hint(
+            "number is for numbers, ordinal for text and enums, seconds and cyclic for dates and times; one_hot and hash are for all types.",
+        ),
         Error::ModelTooLarge { .. } => new(PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED)
             .set_hint("Take the model along in a dump, or read its weights by model_vector."),
         Error::MemoryLimit { .. } => new(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED)

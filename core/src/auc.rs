@@ -124,7 +124,7 @@ impl Auc {
 
     /// Reads them back; `None` if they are not what [`Auc::to_bytes`] wrote.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let whole = bytes.len() % 24 == 0 && bytes.len() / 24 <= MOST;
+        let whole = bytes.len().is_multiple_of(24) && bytes.len() / 24 <= MOST;
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
         let bins = || bytes.chunks_exact(24).map(|bin| (word(&bin[..8]), word(&bin[8..16]), word(&bin[16..])));
         whole.then(|| Self { bins: bins().collect(), pending: Vec::new() })

@@ -35,6 +35,16 @@ pub enum Error {
         /// What for.
         purpose: &'static str,
     },
+    /// An encoding that does not go with a column's type.
+    #[error("column \"{column}\" of type {sql_type} cannot be encoded as {encoding}")]
+    WrongEncoding {
+        /// The column.
+        column: String,
+        /// Its type.
+        sql_type: String,
+        /// What was asked.
+        encoding: &'static str,
+    },
     /// More weights than a form has room for.
     #[error("the model has {weights} weights, of which jsonb holds at most {limit}")]
     ModelTooLarge {

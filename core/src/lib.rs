@@ -15,6 +15,7 @@ pub mod cache;
 pub mod clustering;
 pub mod dense;
 pub mod disk;
+pub mod encoding;
 pub mod error;
 pub mod exchange;
 mod exp;
