@@ -468,3 +468,71 @@ COMMENT ON FUNCTION corgipile.report(text, regclass, text) IS
     'the model on one page of HTML: configuration, loss by epoch, trace, largest weights, and a confusion matrix on a table';
 CREATE FUNCTION corgipile.report(model bigint, source regclass DEFAULT NULL, filter text DEFAULT NULL) RETURNS text
     LANGUAGE sql STABLE AS $$ SELECT corgipile.report($1::pg_catalog.text, $2, $3) $$;
+
+-- ---------------------------------------------------------------- features from columns
+-- Features that are not 0, by number and value: what corgipile.encode_sparse gives.
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, bytea, jsonb) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, bytea, jsonb, double precision) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE AGGREGATE corgipile.sgd(target anyelement, features bytea, options jsonb) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+CREATE AGGREGATE corgipile.sgd(target anyelement, features bytea, options jsonb, weight double precision) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+
+-- Not strict: NULL is a value here.
+CREATE FUNCTION corgipile.encode_sparse(encoding jsonb, VARIADIC columns "any") RETURNS bytea
+    AS 'MODULE_PATHNAME', 'corgipile_encode' LANGUAGE C STABLE PARALLEL SAFE COST 20;
+CREATE FUNCTION corgipile.encode_dense(encoding jsonb, VARIADIC columns "any") RETURNS real[]
+    AS 'MODULE_PATHNAME', 'corgipile_encode' LANGUAGE C STABLE PARALLEL SAFE COST 20;
+
+CREATE FUNCTION corgipile.learn_transition(internal, jsonb, tid, VARIADIC "any") RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_learn_transition' LANGUAGE C STABLE;
+CREATE FUNCTION corgipile.learn_final(internal) RETURNS jsonb
+    AS 'MODULE_PATHNAME', 'corgipile_learn_final' LANGUAGE C STABLE;
+CREATE AGGREGATE corgipile.learn_encoding(request jsonb, place tid, VARIADIC columns "any") (
+    SFUNC = corgipile.learn_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.learn_final, FINALFUNC_MODIFY = READ_WRITE);
+
+DROP FUNCTION @extschema@.train_sgd(regclass, text, text[], text, text, double precision, double precision, text, double precision, text, double precision, boolean, boolean, double precision, text, integer, double precision, double precision, integer, bigint, boolean, text, text, double precision, boolean, text, text, integer, text, text, boolean, boolean);
+CREATE FUNCTION @extschema@.train_sgd(
+    source regclass,
+    target text DEFAULT NULL,
+    features text[] DEFAULT NULL,
+    loss text DEFAULT NULL,
+    model_name text DEFAULT NULL,
+    l2_reg double precision DEFAULT NULL,
+    l1_reg double precision DEFAULT NULL,
+    optimizer text DEFAULT NULL,
+    learning_rate double precision DEFAULT NULL,
+    schedule text DEFAULT NULL,
+    decay double precision DEFAULT NULL,
+    average boolean DEFAULT NULL,
+    standardize boolean DEFAULT NULL,
+    epsilon double precision DEFAULT NULL,
+    class_weight text DEFAULT NULL,
+    max_epochs integer DEFAULT NULL,
+    tolerance double precision DEFAULT NULL,
+    max_seconds double precision DEFAULT NULL,
+    batch_size integer DEFAULT NULL,
+    seed bigint DEFAULT NULL,
+    fit_intercept boolean DEFAULT NULL,
+    on_null text DEFAULT NULL,
+    weight text DEFAULT NULL,
+    eval_fraction double precision DEFAULT NULL,
+    final_loss boolean DEFAULT NULL,
+    warm_start text DEFAULT NULL,
+    shuffle text DEFAULT NULL,
+    mrs_ratio integer DEFAULT NULL,
+    block_size text DEFAULT NULL,
+    buffer_size text DEFAULT NULL,
+    cache boolean DEFAULT NULL,
+    verbose boolean DEFAULT NULL,
+    exclude text[] DEFAULT NULL,
+    encode jsonb DEFAULT NULL,
+    filter text DEFAULT NULL
+) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'train_model_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.train_sgd IS 'trains a model on a table and stores it; returns its id';

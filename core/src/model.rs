@@ -4,6 +4,7 @@
 //! u64, header bytes, weights as f32 (one row, softmax one a class; a row's intercept last), CRC-32 of all that precedes. Any older
 //! format stays readable; a newer one is an error that says so.
 
+use crate::encoding::Encoding;
 use crate::loss::{Loss, sigmoid};
 use crate::params::Params;
 use crate::plumber::{EpochTrace, Tuning};
@@ -47,6 +48,9 @@ pub struct Header {
     pub rows_held_out: u64,
     /// Feature columns that had one value only (where standardised).
     pub constant_columns: usize,
+    /// How features are made of the columns, where they are not arrays as they stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Encoding>,
     /// The column that says how much a row counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
@@ -163,6 +167,9 @@ impl Digest {
 impl Header {
     /// What to call a feature, counted from 0: the column and its number in the array, from 1.
     pub fn feature_name(&self, feature: usize) -> String {
+        if let Some((_, name, _)) = self.encoding.as_ref().and_then(|encoding| encoding.feature(feature)) {
+            return name;
+        }
         match self.features.last().map(String::as_str) {
             None | Some("") => format!("[{}]", feature + 1),
             Some(column) => format!("{column}[{}]", feature + 1),
@@ -261,6 +268,10 @@ impl Model {
             return Err(bad("a weight is not finite"));
         }
         let model = Self { header, weights };
+        let width = model.header.encoding.as_ref().map(Encoding::width);
+        if width.is_some_and(|width| width != model.header.n_features) {
+            return Err(bad("encoding and weights do not agree"));
+        }
         let classes = model.header.classes.len();
         let agree = match model.header.loss {
             Loss::Softmax => classes >= 2,
@@ -271,6 +282,25 @@ impl Model {
             return Err(bad("header and weights do not agree"));
         }
         Ok(model)
+    }
+
+    /// Adds features of weight 0 at the end, up to `features`.
+    pub fn widen(&mut self, features: usize) -> Result<()> {
+        let (old, new) = (self.row_len(), features + 1);
+        if old >= new {
+            return Ok(());
+        }
+        let mut weights = Vec::new();
+        let count = new.saturating_mul(self.outputs());
+        weights.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { bytes: count * 4, purpose: "the model" })?;
+        for row in self.weights.chunks_exact(old) {
+            weights.extend_from_slice(&row[..old - 1]);
+            weights.resize(weights.len() + new - old, 0.0);
+            weights.push(row[old - 1]);
+        }
+        self.header.n_features = features;
+        self.weights = weights.into();
+        Ok(())
     }
 
     /// Scores of a tuple: one, softmax one a class.
@@ -365,6 +395,7 @@ pub(crate) mod tests {
             rows_held_out: 0,
             rows_skipped: 0,
             constant_columns: 0,
+            encoding: None,
             weight: None,
             measured: None,
             history: vec![EpochReport {

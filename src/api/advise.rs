@@ -1,6 +1,6 @@
 //! corgipile.advise: what a training would do, without training; corgipile.probe_disk.
 
-use super::train::Source;
+use super::train::{Asked, Source};
 use crate::customscan::disk;
 use crate::customscan::sgd::{Advice, take_advice};
 use crate::error;
@@ -98,11 +98,11 @@ fn advise(
     if let Value::Object(map) = &mut options {
         map.insert("advise".into(), Value::Bool(true));
     }
-    let (source, columns) = Source::with_columns(source, target, features, weight);
-    let query = format!("SELECT corgipile.sgd({}) FROM {}", columns.arguments("$1"), source.name);
+    let (source, columns) = Source::with_columns(source, Asked { target, features, weight, ..Asked::default() });
+    let query = columns.query(&source, "{}");
     take_advice();
     // Reads only, also on a standby.
-    let looked = Spi::connect(|client| client.select(&query, None, &[JsonB(options).into()]).map(|_| ()));
+    let looked = Spi::connect(|client| client.select(&query, None, &columns.arguments(options)).map(|_| ()));
     if let Err(e) = looked {
         error::internal(&format!("the look at the table failed: {e}"));
     }

@@ -6,11 +6,10 @@
 
 use super::arguments::Call;
 use crate::customscan::sgd::{class_weights, header, model_datum, parse_options};
-use crate::customscan::tuple_shuffle::{decoder, element_of, learn_label, new_coder};
+use crate::customscan::tuple_shuffle::{Layout, decoder, learn_label, new_coder};
 use crate::customscan::warm_start::WarmStart;
 use crate::error::{self, ColumnNames, RowError};
 use crate::guc::Settings;
-use crate::pg::array::Element;
 use crate::pg::fill::{Decoder, Room, Stop, Taken};
 use crate::pg::types;
 use crate::pg_function;
@@ -83,16 +82,14 @@ impl Group {
         let in_memory = if params.shuffle == Shuffle::Auto { Shuffle::Epoch } else { params.shuffle };
         let params = Params { shuffle: in_memory, ..params };
         let target_type = types[0];
-        let sparse = roles.sparse;
-        let index: Option<Element> = sparse.then(|| element_of(types[1], "features", true));
-        let value = element_of(types[if sparse { 2 } else { 1 }], "features", false);
+        let layout = Layout::of(&types[1..if roles.sparse { 3 } else { 2 }], &[]);
         let warm = WarmStart::find(&params, target_type);
         let coder = warm.as_ref().map_or_else(|| new_coder(target_type, &params), WarmStart::coder);
         // SAFETY: the current context of a transition call is reset for each row.
         let temporary = unsafe { pg_sys::CurrentMemoryContext };
-        let mut decoder = decoder(target_type, &coder, (index, value), roles.weight.is_some(), &params, temporary);
+        let mut decoder = decoder(target_type, &coder, layout, roles.weight.is_some(), &params, temporary);
         decoder.max_index = ((settings.memory_limit / 24) as i64).min(i64::from(i32::MAX));
-        let density = if sparse { Density::Sparse } else { Density::Dense(0) };
+        let density = if layout.is_sparse() { Density::Sparse } else { Density::Dense(0) };
         Self {
             tuples: Self::buffer(density, &decoder, settings.memory_limit),
             params,

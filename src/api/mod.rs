@@ -3,6 +3,7 @@
 mod advise;
 mod aggregate;
 mod arguments;
+pub mod encode;
 mod models;
 mod predict;
 mod roc_auc;

@@ -1,12 +1,17 @@
 //! `train_sgd`: finds the columns, runs the aggregate query as the caller, stores the model.
 
+use super::arguments::Call;
+use super::encode::unusable;
 use super::models::{check_new_name, require_writable};
 use crate::catalog;
 use crate::customscan::tuple_shuffle::element_of;
 use crate::error;
 use crate::pg::array::Element;
 use crate::pg::explain::pretty_bytes;
-use crate::pg::{relation, types};
+use crate::pg::{relation, types, values};
+use crate::pg_function;
+use corgipile_core::Error;
+use corgipile_core::encoding::{Encoding, OnNull, Wish};
 use corgipile_core::labels::TargetKind;
 use corgipile_core::model::Model;
 use corgipile_core::params::Params;
@@ -19,40 +24,303 @@ pub struct Source {
     oid: pg_sys::Oid,
     /// The name to write in a query.
     pub name: String,
+    /// Whether its rows have places (ctid).
+    stored: bool,
 }
 
-/// The columns of a training.
+/// What a training reads.
 pub struct Columns {
     target: String,
     features: Vec<String>,
     weight: Option<String>,
+    /// A condition on the rows, as the user wrote it.
+    filter: Option<String>,
+    /// How the features are made of columns; `None` where they are arrays.
+    encoding: Option<Encoding>,
+    /// Columns that are not used, with the reason.
+    left_out: Vec<(String, String)>,
+}
+
+/// What a user says of the columns.
+#[derive(Default)]
+pub struct Asked {
+    /// The target.
+    pub target: Option<String>,
+    /// The features: arrays, or columns of any type.
+    pub features: Option<Vec<Option<String>>>,
+    /// The weight.
+    pub weight: Option<String>,
+    /// Columns not to use.
+    pub exclude: Vec<String>,
+    /// How columns are encoded.
+    pub encode: Option<Value>,
+    /// A condition on the rows.
+    pub filter: Option<String>,
+    /// What NULL means.
+    pub on_null: Option<String>,
+    /// The model to start from.
+    pub warm_start: Option<String>,
 }
 
 impl Columns {
-    /// Arguments of the aggregate, with the options as `options`.
-    pub fn arguments(&self, options: &str) -> String {
+    /// The training as a query over `source`: `$1` are the options, `$2` is the encoding if there is one.
+    pub fn query(&self, source: &Source, result: &str) -> String {
         let quote = |name: &String| pgrx::spi::quote_identifier(name);
-        let columns: Vec<String> = std::iter::once(&self.target).chain(&self.features).map(quote).collect();
+        let features: Vec<String> = self.features.iter().map(quote).collect();
+        let mut features = features.join(", ");
+        if let Some(encoding) = &self.encoding {
+            let form = if encoding.sparse { "encode_sparse" } else { "encode_dense" };
+            features = format!("corgipile.{form}($2, {features})");
+        }
         let weight = self.weight.as_ref().map(|weight| format!(", {}", quote(weight))).unwrap_or_default();
-        format!("{}, {options}{weight}", columns.join(", "))
+        let call = format!("corgipile.sgd({}, {features}, $1{weight})", quote(&self.target));
+        format!("SELECT {} FROM {}{}", result.replace("{}", &call), source.name, condition(self.filter.as_deref()))
+    }
+
+    /// The arguments of the query.
+    pub fn arguments(&self, options: Value) -> Vec<pgrx::datum::DatumWithOid<'_>> {
+        let encoding = self.encoding.as_ref().map(|encoding| serde_json::to_value(encoding).unwrap_or_default());
+        std::iter::once(JsonB(options).into()).chain(encoding.map(|encoding| JsonB(encoding).into())).collect()
+    }
+
+    /// What the aggregate is told of NULL: a row that is left out has no features for it.
+    pub fn on_null(&self, asked: Option<String>) -> Option<String> {
+        match &self.encoding {
+            None => asked,
+            Some(encoding) if encoding.columns.iter().any(|column| column.on_null == OnNull::Skip) => Some("skip".into()),
+            Some(_) => asked.filter(|on_null| on_null == "skip"),
+        }
     }
 }
 
+/// WHERE and the condition, if there is one.
+fn condition(filter: Option<&str>) -> String {
+    filter.map(|filter| format!(" WHERE ({filter}\n)")).unwrap_or_default()
+}
+
 impl Source {
-    /// A relation and its columns to train on, checked.
-    pub fn with_columns(
-        oid: pg_sys::Oid,
-        target: Option<String>,
-        features: Option<Vec<Option<String>>>,
-        weight: Option<String>,
-    ) -> (Self, Columns) {
+    /// A relation and its columns to train on, checked; where features are made of columns, how is learnt.
+    pub fn with_columns(oid: pg_sys::Oid, asked: Asked) -> (Self, Columns) {
         let source = Self::open(oid);
-        let target = source.target(target);
-        let features = source.features(features);
-        if let Some(weight) = &weight {
+        let target = source.target(asked.target.clone());
+        if let Some(weight) = &asked.weight {
             source.check_weight(weight);
         }
-        (source, Columns { target, features, weight })
+        for name in &asked.exclude {
+            source.check_column(name, "columns to exclude");
+        }
+        let filter = asked.filter.clone();
+        let weight = asked.weight.clone();
+        if let Some(features) = source.arrays(&asked) {
+            let columns = Columns { target, features, weight, filter, encoding: None, left_out: Vec::new() };
+            return (source, columns);
+        }
+        let (features, left_out) = source.usable(&target, &asked);
+        let mut columns = Columns { target, features, weight, filter, encoding: None, left_out };
+        source.learn(&mut columns, &asked);
+        (source, columns)
+    }
+
+    /// The features where they are arrays as they stand: one, or numbers and values.
+    fn arrays(&self, asked: &Asked) -> Option<Vec<String>> {
+        if asked.encode.is_some() || !asked.exclude.is_empty() || asked.on_null.as_deref().is_some_and(|on_null| on_null == "mean" || on_null == "zero") {
+            return None;
+        }
+        let is_array = |name: &str| types::element(self.type_of(name)).is_some();
+        match &asked.features {
+            None if self.has_column("features_v") => Some(self.features(None)),
+            None => None,
+            Some(given) => {
+                let names: Vec<&String> = given.iter().flatten().collect();
+                names.iter().for_each(|name| self.check_column(name, "features"));
+                // Two arrays are numbers and values if the first are integers.
+                let arrays = match names.as_slice() {
+                    [one] => is_array(one),
+                    [numbers, values] => {
+                        let integers = |element: pg_sys::Oid| {
+                            matches!(element, pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID)
+                        };
+                        types::element(self.type_of(numbers)).is_some_and(integers) && is_array(values)
+                    }
+                    _ => false,
+                };
+                // Nothing at all is for the one place that refuses it.
+                (arrays || names.is_empty()).then(|| self.features(asked.features.clone()))
+            }
+        }
+    }
+
+    /// The columns to make features of, and those that are left out, with the reason.
+    fn usable(&self, target: &str, asked: &Asked) -> (Vec<String>, Vec<(String, String)>) {
+        if let Some(given) = &asked.features {
+            let names: Vec<String> = given.iter().flatten().cloned().collect();
+            for (i, name) in names.iter().enumerate() {
+                self.check_column(name, "features");
+                let oid = self.type_of(name);
+                if values::nature(oid).is_none() {
+                    unusable(name, oid);
+                }
+                let reason = if name == target {
+                    "is the target"
+                } else if asked.weight.as_ref() == Some(name) {
+                    "is the weight"
+                } else if asked.exclude.contains(name) {
+                    "is to be excluded"
+                } else if names[..i].contains(name) {
+                    "is named twice"
+                } else {
+                    continue;
+                };
+                error::fail(
+                    PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                    format!("column \"{name}\" cannot be a feature: it {reason}"),
+                    None,
+                );
+            }
+            return (names, Vec::new());
+        }
+        let (mut features, mut left_out) = (Vec::new(), Vec::new());
+        for (name, key) in self.keys() {
+            let oid = self.type_of(&name);
+            if name == target || asked.weight.as_ref() == Some(&name) || asked.exclude.contains(&name) {
+                continue;
+            }
+            match key {
+                Some(reason) => left_out.push((name, reason)),
+                None if values::nature(oid).is_none() => {
+                    left_out.push((name, format!("has type {}", types::type_name(oid))));
+                }
+                None => features.push(name),
+            }
+        }
+        if features.is_empty() {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                format!("{} has no column to make features of", self.name),
+                Some(&format!("Name them: train_sgd('{}', '{target}', '{{column,…}}'). Features are {}.", self.name, values::ACCEPTED)),
+            );
+        }
+        (features, left_out)
+    }
+
+    /// All columns; with the reason, those that only tell one row from another.
+    fn keys(&self) -> Vec<(String, Option<String>)> {
+        let query = "SELECT a.attname::pg_catalog.text, CASE
+                WHEN NOT pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') THEN 'may not be read'
+                WHEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) a.attrelid AND i.indisprimary
+                     AND i.indnkeyatts OPERATOR(pg_catalog.=) 1 AND i.indkey[0] OPERATOR(pg_catalog.=) a.attnum) THEN 'is the primary key'
+                WHEN a.attidentity OPERATOR(pg_catalog.<>) '' OR EXISTS (SELECT FROM pg_catalog.pg_attrdef d
+                     WHERE d.adrelid OPERATOR(pg_catalog.=) a.attrelid AND d.adnum OPERATOR(pg_catalog.=) a.attnum
+                     AND pg_catalog.starts_with(pg_catalog.pg_get_expr(d.adbin, d.adrelid), 'nextval(')) THEN 'is numbered' END
+            FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid OPERATOR(pg_catalog.=) $1 AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped ORDER BY a.attnum";
+        let found = Spi::connect(|client| {
+            let rows = client.select(query, None, &[self.oid.into()])?;
+            rows.map(|row| Ok((row.get::<String>(1)?.unwrap_or_default(), row.get::<String>(2)?)))
+                .collect::<Result<Vec<_>, pgrx::spi::Error>>()
+        });
+        found.unwrap_or_else(|e| error::internal(&format!("the columns could not be looked up: {e}")))
+    }
+
+    /// The labels of an enum, in their order; none for other types.
+    fn labels(&self, name: &str) -> Vec<String> {
+        let query = "SELECT e.enumlabel::pg_catalog.text FROM pg_catalog.pg_enum e WHERE e.enumtypid OPERATOR(pg_catalog.=) $1 ORDER BY e.enumsortorder";
+        let base = types::base_type(self.type_of(name));
+        let found = Spi::connect(|client| {
+            let rows = client.select(query, None, &[base.into()])?;
+            rows.map(|row| row.get::<String>(1)).collect::<Result<Vec<_>, pgrx::spi::Error>>()
+        });
+        found.unwrap_or_default().into_iter().flatten().collect()
+    }
+
+    /// Learns how the columns become features, in one pass over the rows, or takes that from the model to start from.
+    fn learn(&self, columns: &mut Columns, asked: &Asked) {
+        let on_null = asked.on_null.as_deref();
+        if !matches!(on_null, None | Some("error" | "skip" | "mean" | "zero")) {
+            let value = on_null.unwrap_or_default().to_string();
+            error::raise(Error::BadOption { name: "on_null", value, expected: "error, skip, mean or zero".into() });
+        }
+        let wishes = asked.encode.as_ref().map(Wish::parse_all).transpose().unwrap_or_else(|e| error::raise(e));
+        for name in wishes.iter().flat_map(|wishes| wishes.keys()) {
+            self.check_column(name, "columns to encode");
+            if !columns.features.contains(name) {
+                error::fail(
+                    PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                    format!("column \"{name}\" is to be encoded, but is not a feature"),
+                    Some(&format!("The features are: {}.", columns.features.join(", "))),
+                );
+            }
+        }
+        if let Some(model) = &asked.warm_start {
+            let key = catalog::ModelKey::Name(model.clone());
+            let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+            if let Some(encoding) = &stored.model.header.encoding {
+                let theirs: Vec<String> = encoding.columns.iter().map(|column| column.name.clone()).collect();
+                if let Some(missing) = theirs.iter().find(|name| !self.has_column(name)) {
+                    self.check_column(missing, "features of the model to start from");
+                }
+                if asked.features.is_some() && columns.features != theirs {
+                    let (theirs, ours) = (theirs.join(", "), columns.features.join(", "));
+                    error::raise(Error::WarmStart(format!("its features are {theirs}, not {ours}")));
+                }
+                if asked.encode.is_some() {
+                    error::raise(Error::WarmStart("its columns are encoded as they were: encode cannot be given".into()));
+                }
+                columns.features = theirs;
+                columns.left_out.clear();
+                columns.encoding = Some(encoding.clone());
+                return;
+            }
+        }
+        let described: Vec<Value> = columns
+            .features
+            .iter()
+            .map(|name| json!({ "name": name, "labels": self.labels(name) }))
+            .collect();
+        let request = json!({
+            "columns": described, "encode": asked.encode, "on_null": on_null, "named": asked.features.is_some(),
+        });
+        let names: Vec<String> = columns.features.iter().map(|name| pgrx::spi::quote_identifier(name)).collect();
+        // A row has a place where it is stored.
+        let place = if self.stored { "ctid" } else { "NULL::pg_catalog.tid" };
+        let query = format!(
+            "SELECT corgipile.learn_encoding($1, {place}, {}) FROM {}{}",
+            names.join(", "),
+            self.name,
+            condition(columns.filter.as_deref())
+        );
+        let learnt = Spi::connect(|client| {
+            let rows = client.select(&query, None, &[JsonB(request).into()])?;
+            rows.first().get_one::<JsonB>()
+        });
+        let learnt = match learnt {
+            Ok(Some(JsonB(learnt))) => learnt,
+            Ok(None) => self.no_rows(),
+            Err(e) => error::internal(&format!("the columns could not be looked at: {e}")),
+        };
+        let encoding = serde_json::from_value(learnt["encoding"].clone());
+        let encoding: Encoding = encoding.unwrap_or_else(|e| error::internal(&format!("not an encoding: {e}")));
+        let left_out: Vec<(String, String)> = serde_json::from_value(learnt["left_out"].clone()).unwrap_or_default();
+        columns.left_out.extend(left_out);
+        columns.features = encoding.columns.iter().map(|column| column.name.clone()).collect();
+        if columns.features.is_empty() {
+            let reasons: Vec<String> = columns.left_out.iter().map(|(name, reason)| format!("{name} {reason}")).collect();
+            error::fail(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                format!("{} has no column to make features of: {}", self.name, reasons.join(", ")),
+                Some("Name the columns to use them all the same."),
+            );
+        }
+        columns.encoding = Some(encoding);
+    }
+
+    /// The error for a table without rows.
+    fn no_rows(&self) -> ! {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_NO_DATA_FOUND,
+            format!("there are no rows to train on in {}", self.name),
+            Some("The table is empty, or row security, filter, on_null => 'skip' or weights of 0 leave nothing."),
+        )
     }
 
     /// Locks the relation and checks that rows can be read from it.
@@ -75,7 +343,7 @@ impl Source {
         if matches!(kind, b'v' | b'p' | b'f') {
             pgrx::debug1!("{name} may not be readable in blocks; tuples are then shuffled in the buffer only");
         }
-        Self { oid, name }
+        Self { oid, name, stored: matches!(kind, b'r' | b'm' | b'p') }
     }
 
     fn has_column(&self, name: &str) -> bool {
@@ -203,10 +471,22 @@ fn number(x: f64) -> Value {
     serde_json::Number::from_f64(x).map_or_else(|| json!(x.to_string()), Value::Number)
 }
 
+pg_function!(
+    /// train_sgd as it was declared by version 0.1.0, with fewer arguments.
+    train_sgd_wrapper,
+    pg_finfo_train_sgd_wrapper,
+    train_sgd_of_before
+);
+
+unsafe fn train_sgd_of_before(call: Call) -> pg_sys::Datum {
+    require_writable(c"train_sgd()");
+    call.null()
+}
+
 /// train_sgd(source, target, features, …) → id of the stored model.
 #[pg_extern]
 #[allow(clippy::too_many_arguments, reason = "the arguments of the SQL function, by name there")]
-fn train_sgd(
+fn train_model(
     source: Option<pg_sys::Oid>,
     target: Option<String>,
     features: Option<Vec<Option<String>>>,
@@ -239,6 +519,9 @@ fn train_sgd(
     buffer_size: Option<String>,
     cache: Option<bool>,
     verbose: Option<bool>,
+    exclude: Option<Vec<Option<String>>>,
+    encode: Option<JsonB>,
+    filter: Option<String>,
 ) -> i64 {
     require_writable(c"train_sgd()");
     let Some(source) = source else {
@@ -262,46 +545,58 @@ fn train_sgd(
     given.set("batch_size", batch_size);
     given.set("seed", seed);
     given.set("fit_intercept", fit_intercept);
-    given.set("on_null", on_null);
     given.set("eval_fraction", eval_fraction.map(number));
     given.set("final_loss", final_loss);
-    given.set("warm_start", warm_start);
+    given.set("warm_start", warm_start.clone());
     given.set("shuffle", shuffle);
     given.set("mrs_ratio", mrs_ratio);
     given.set("block_size", block_size);
     given.set("buffer_size", buffer_size);
     given.set("cache", cache);
     given.set("verbose", verbose);
-    let options = Value::Object(given.0);
     // All that can be refused is refused before the table is read.
-    Params::from_json(&options).unwrap_or_else(|e| error::raise(e));
+    Params::from_json(&Value::Object(given.0.clone())).unwrap_or_else(|e| error::raise(e));
     if let Some(name) = &model_name {
         check_new_name(name);
     }
-    let (source, columns) = Source::with_columns(source, target, features, weight);
-    let query = format!("SELECT corgipile.model_send(corgipile.sgd({})) FROM {}", columns.arguments("$1"), source.name);
-    let bytes = match Spi::get_one_with_args::<Vec<u8>>(&query, &[JsonB(options).into()]) {
+    let asked = Asked {
+        target,
+        features,
+        weight,
+        exclude: exclude.into_iter().flatten().flatten().collect(),
+        encode: encode.map(|JsonB(encode)| encode),
+        filter,
+        on_null: on_null.clone(),
+        warm_start,
+    };
+    let (source, columns) = Source::with_columns(source, asked);
+    given.set("on_null", columns.on_null(on_null));
+    let options = Value::Object(given.0);
+    Params::from_json(&options).unwrap_or_else(|e| error::raise(e));
+    let query = columns.query(&source, "corgipile.model_send({})");
+    let bytes = match Spi::get_one_with_args::<Vec<u8>>(&query, &columns.arguments(options)) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) | Err(pgrx::spi::Error::InvalidPosition) => error::fail(
-            PgSqlErrorCode::ERRCODE_NO_DATA_FOUND,
-            format!("there are no rows to train on in {}", source.name),
-            Some("The table is empty, or row security on_null => 'skip' or weights of 0 leave nothing."),
-        ),
+        Ok(None) | Err(pgrx::spi::Error::InvalidPosition) => source.no_rows(),
         Err(e) => error::internal(&format!("training failed: {e}")),
     };
     let mut model = Model::decode(&bytes).unwrap_or_else(|e| error::raise(e));
     drop(bytes);
-    let Columns { target, features, weight } = columns;
+    let Columns { target, features, weight, encoding, left_out, .. } = columns;
+    if let Some(encoding) = encoding {
+        // Features that no row had are features all the same.
+        model.widen(encoding.width()).unwrap_or_else(|e| error::raise(e));
+        model.header.encoding = Some(encoding);
+    }
     model.header.target = target;
     model.header.features = features;
     model.header.weight = weight;
     let (id, version) = catalog::insert(model_name.as_deref(), &source.name, &model);
-    tell(id, model_name.as_deref(), version, &model);
+    tell(id, model_name.as_deref(), version, &model, &left_out);
     id
 }
 
 /// What became of the training, in one NOTICE.
-fn tell(id: i64, name: Option<&str>, version: i32, model: &Model) {
+fn tell(id: i64, name: Option<&str>, version: i32, model: &Model, left_out: &[(String, String)]) {
     let header = &model.header;
     let name = match (name, version) {
         (None, _) => String::new(),
@@ -361,8 +656,15 @@ fn tell(id: i64, name: Option<&str>, version: i32, model: &Model) {
         )
     });
     let plan = plan.unwrap_or_default();
+    let encoded = header.encoding.as_ref().map(|encoding| {
+        let columns: Vec<String> = encoding.columns.iter().map(|c| format!("{} {}", c.name, c.description())).collect();
+        let without: Vec<String> = left_out.iter().map(|(name, reason)| format!("{name} {reason}")).collect();
+        let without = if without.is_empty() { String::new() } else { format!(" Left out: {}.", without.join(", ")) };
+        format!(" Features of {}.{without}", columns.join(", "))
+    });
+    let encoded = encoded.unwrap_or_default();
     let detail = format!(
-        "Shuffle {}{reason}: {blocks}; learning rate {:.2e}{constant}; peak memory {}; {:.0} ms.{plan}{visible}",
+        "Shuffle {}{reason}: {blocks}; learning rate {:.2e}{constant}; peak memory {}; {:.0} ms.{plan}{encoded}{visible}",
         header.params.shuffle.name(),
         header.params.learning_rate.unwrap_or(f64::NAN),
         pretty_bytes(header.peak_memory as usize),

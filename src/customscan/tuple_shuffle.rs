@@ -37,7 +37,6 @@ pub struct TupleShuffle {
     names: ColumnNames,
     /// Type of the target.
     pub target_type: pg_sys::Oid,
-    sparse: bool,
     training: Option<Training>,
     /// See `look`.
     looking: bool,
@@ -196,18 +195,54 @@ pub fn new_coder(target_type: pg_sys::Oid, params: &Params) -> LabelCoder {
     LabelCoder::new(types::target_kind(target_type), params.loss).unwrap_or_else(|e| error::raise(e))
 }
 
+/// How the features of an input are given.
+#[derive(Debug, Clone, Copy)]
+pub enum Layout {
+    /// An array.
+    Dense(Element),
+    /// An array of numbers and one of values.
+    Sparse(Element, Element),
+    /// Both in one bytea.
+    Packed,
+}
+
+impl Layout {
+    /// From the types of the columns behind the target (one or two), and their names for messages.
+    pub fn of(types: &[pg_sys::Oid], names: &[String]) -> Self {
+        let name = |i: usize| names.get(i).map_or("features", String::as_str);
+        match types {
+            [pg_sys::BYTEAOID, ..] => Self::Packed,
+            [numbers, values, ..] => {
+                Self::Sparse(element_of(*numbers, name(0), true), element_of(*values, name(1), false))
+            }
+            [values] => Self::Dense(element_of(*values, name(0), false)),
+            [] => error::internal("there are no features"),
+        }
+    }
+
+    /// Whether features are numbered.
+    pub fn is_sparse(self) -> bool {
+        !matches!(self, Self::Dense(_))
+    }
+}
+
 /// A decoder for inputs with the columns target, indices (if sparse), values, weight (if `weighted`) in
 /// this order.
 pub fn decoder(
     target_type: pg_sys::Oid,
     coder: &LabelCoder,
-    (index_element, value_element): (Option<Element>, Element),
+    layout: Layout,
     weighted: bool,
     params: &Params,
     temporary: pg_sys::MemoryContext,
 ) -> Decoder {
-    let sparse = index_element.is_some();
-    let values = if sparse { 2 } else { 1 };
+    let (index_element, value_element) = match layout {
+        Layout::Dense(values) => (Element::Int4, values),
+        Layout::Sparse(numbers, values) => (numbers, values),
+        Layout::Packed => (Element::Int4, Element::Float4),
+    };
+    let (sparse, packed) = (layout.is_sparse(), matches!(layout, Layout::Packed));
+    let values = if sparse && !packed { 2 } else { 1 };
     let label_read = label_read(target_type);
     Decoder {
         target: 0,
@@ -225,9 +260,10 @@ pub fn decoder(
         held_out_known: false,
         position: core::ptr::null(),
         columns: values as i32 + 1 + i32::from(weighted),
-        index_element: index_element.unwrap_or(Element::Int4),
+        index_element,
         value_element,
         sparse,
+        packed,
         dims: 0,
         max_index: i64::from(i32::MAX),
         label_read,
@@ -576,15 +612,12 @@ impl TupleShuffle {
             let plan = (*node).css.ss.ps.plan;
             let targets = list::pointers::<pg_sys::TargetEntry>((*plan).targetlist);
             let type_at = |i: usize| pg_sys::exprType((*targets[i]).expr.cast());
-            let name_at = |i: usize| state.names.features.get(i).map_or("features", String::as_str);
-            let index_element = state.sparse.then(|| element_of(type_at(1), name_at(0), true));
-            let values = if state.sparse { 2 } else { 1 };
-            let value_element = element_of(type_at(values), name_at(values - 1), false);
+            let types: Vec<pg_sys::Oid> = (1..=state.names.features.len()).map(type_at).collect();
+            let layout = Layout::of(&types, &state.names.features);
             let weighted = state.names.weight.is_some();
             let coder = coder.unwrap_or_else(|| new_coder(state.target_type, params));
             let temporary = (*(*node).css.ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
-            let elements = (index_element, value_element);
-            let decoder = decoder(state.target_type, &coder, elements, weighted, params, temporary);
+            let decoder = decoder(state.target_type, &coder, layout, weighted, params, temporary);
             state.training = Some(Training {
                 decoder,
                 coder,
@@ -596,7 +629,7 @@ impl TupleShuffle {
                 noted: 0,
                 block_starts: Vec::new(),
             });
-            if state.sparse {
+            if layout.is_sparse() {
                 return Self::peek(node).map(|_| Density::Sparse);
             }
             let dims = Self::peek(node)?;
@@ -637,7 +670,7 @@ impl TupleShuffle {
                 if let (Some(decoder), Some((scan, columns))) = (decoder, BlockShuffle::direct(blocks)) {
                     decoder.direct = scan;
                     decoder.target = columns[0];
-                    let values = if decoder.sparse { 2 } else { 1 };
+                    let values = decoder.values_place();
                     decoder.values = columns[values];
                     decoder.indices = columns[1];
                     decoder.weight = columns[if decoder.weighted { values + 1 } else { 0 }];
@@ -827,7 +860,6 @@ impl CustomNode for TupleShuffle {
         };
         Self {
             child: std::ptr::null_mut(),
-            sparse: names.features.len() == 2,
             names,
             target_type,
             training: None,

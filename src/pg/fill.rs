@@ -137,6 +137,8 @@ pub struct Decoder {
     pub value_element: Element,
     /// Indices and values?
     pub sparse: bool,
+    /// Both in one column: a bytea of numbers from 1 as u32, then as many values as f32 (what encoding gives).
+    pub packed: bool,
     /// Features of a dense tuple; 0: not known yet.
     pub dims: usize,
     /// Largest feature number allowed.
@@ -329,6 +331,20 @@ impl Decoder {
         }
     }
 
+    /// Numbers and values of a column that holds both.
+    #[inline(always)]
+    unsafe fn unpack(&mut self, datum: pg_sys::Datum) -> Result<(RawArray, RawArray), Stop> {
+        // SAFETY: by contract of `decode` a varlena; both halves lie inside it.
+        unsafe {
+            let (at, size) = array::plain(datum, self.temporary);
+            if size % 8 != 0 {
+                return Err(Stop::Unusable(Column::Values, Unusable::Corrupt));
+            }
+            let len = size / 8;
+            Ok((RawArray { len, data: at }, RawArray { len, data: at.add(4 * len) }))
+        }
+    }
+
     /// The hash by which the tuple just written to row `rows` is held out or not.
     ///
     /// # Safety
@@ -388,7 +404,7 @@ impl Decoder {
             if *nulls.add(self.values) {
                 null = Some(Column::Values);
             }
-            if self.sparse && *nulls.add(self.indices) {
+            if self.sparse && !self.packed && *nulls.add(self.indices) {
                 null = Some(Column::Indices);
             }
             if *nulls.add(self.target) {
@@ -397,9 +413,14 @@ impl Decoder {
             if let Some(column) = null {
                 return if self.skip_nulls { Ok(Taken::Null) } else { Err(Stop::Null(column)) };
             }
-            let features = match self.array(*values.add(self.values), Column::Values) {
-                Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
-                other => other?,
+            let (packed, features) = if self.packed {
+                let (numbers, features) = self.unpack(*values.add(self.values))?;
+                (Some(numbers), features)
+            } else {
+                match self.array(*values.add(self.values), Column::Values) {
+                    Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
+                    other => (None, other?),
+                }
             };
             let label = match self.label {
                 Some(label) => label,
@@ -409,9 +430,12 @@ impl Decoder {
             let rows = room.rows;
             let (from, to);
             if self.sparse {
-                let numbers = match self.array(*values.add(self.indices), Column::Indices) {
-                    Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
-                    other => other?,
+                let numbers = match packed {
+                    Some(numbers) => numbers,
+                    None => match self.array(*values.add(self.indices), Column::Indices) {
+                        Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
+                        other => other?,
+                    },
                 };
                 let n = features.len;
                 if numbers.len != n {
@@ -572,7 +596,7 @@ impl Decoder {
     /// # Safety
     /// Inside a guard; as for `pull`.
     pub unsafe fn run_sort(&mut self, child: *mut pg_sys::PlanState, sort: &mut FullShuffle, quota: u32) -> bool {
-        let values = if self.sparse { [self.indices, self.values] } else { [self.values, self.weight] };
+        let values = if self.sparse && !self.packed { [self.indices, self.values] } else { [self.values, self.weight] };
         let places = [self.target, values[0], values[1], self.weight];
         let mut left = quota;
         let mut detoasted = 0;
@@ -594,9 +618,14 @@ impl Decoder {
         false
     }
 
+    /// Place of the values among the columns of the plan.
+    pub fn values_place(&self) -> usize {
+        if self.sparse && !self.packed { 2 } else { 1 }
+    }
+
     /// From here on tuples come from a sort of the columns as `run_sort` has put them.
     pub fn read_sorted(&mut self, sort: *mut FullShuffle) {
-        let values = if self.sparse { 2 } else { 1 };
+        let values = self.values_place();
         self.sorted = sort;
         self.target = EXTRA_COLUMNS;
         self.indices = EXTRA_COLUMNS + 1;
@@ -618,7 +647,7 @@ impl Decoder {
 
     /// Undoes `read_sorted`: the next epoch reads the input again.
     pub fn read_input(&mut self) {
-        let values = if self.sparse { 2 } else { 1 };
+        let values = self.values_place();
         self.sorted = core::ptr::null_mut();
         self.direct = core::ptr::null_mut();
         self.target = 0;
@@ -650,6 +679,8 @@ impl Decoder {
                     if !self.skip_nulls {
                         return Err(Stop::Null(Column::Values));
                     }
+                } else if self.packed {
+                    return Ok(Some(self.unpack(*(*slot).tts_values.add(self.values))?.0.len));
                 } else {
                     match self.array(*(*slot).tts_values.add(self.values), Column::Values) {
                         Ok(array) => return Ok(Some(array.len)),

@@ -17,3 +17,4 @@ pub mod raw;
 pub mod relation;
 pub mod thread;
 pub mod types;
+pub mod values;

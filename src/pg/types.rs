@@ -1,5 +1,6 @@
 //! Types and values: text forms, names, bytea-like datums.
 
+use super::array::Element;
 use corgipile_core::labels::{TargetKind, TargetValue};
 use pgrx::pg_sys;
 use std::ffi::CStr;
@@ -99,6 +100,13 @@ pub fn castable(name: &str) -> Option<String> {
     // SAFETY: parses the name and looks it up; missing_ok. A name that is kept came from `type_name`.
     unsafe { pg_sys::parseTypeString(name.as_ptr(), &mut oid, &mut modifier, true) };
     (oid != pg_sys::InvalidOid && is_plain(oid)).then(|| type_name(oid))
+}
+
+/// The element type of an array of numbers.
+pub fn element(oid: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    // SAFETY: a catalog look-up by oid.
+    let element = unsafe { pg_sys::get_element_type(base_type(oid)) };
+    Element::of(element).map(|_| element)
 }
 
 /// What a target of this type can mean.

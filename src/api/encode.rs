@@ -1,0 +1,323 @@
+//! Columns of any type as features: learning how (`corgipile.learn_encoding`, an aggregate), and doing it
+//! (`corgipile.encode`, whose result the aggregate `corgipile.sgd` takes).
+
+use super::arguments::Call;
+use crate::error;
+use crate::guc::Settings;
+use crate::pg::types;
+use crate::pg::values::{self, Reader};
+use crate::pg_function;
+use corgipile_core::encoding::{Column, Encoder, Encoding, Fault, Kind, Learner, Learnt, Nature, OnNull, Row, Wish};
+use pgrx::{FromDatum, IntoDatum, JsonB, PgMemoryContexts, PgSqlErrorCode, check_for_interrupts, pg_sys};
+use serde_json::{Value as Json, json};
+
+/// What a column's values must be for it to be encoded so.
+fn nature_of(column: &Column, own: Nature) -> Nature {
+    match &column.kind {
+        Kind::Number(_) => Nature::Number,
+        Kind::OneHot { .. } | Kind::Hash { .. } => Nature::Category,
+        Kind::Ordinal { .. } => Nature::Ordered,
+        Kind::Array(_) => Nature::Array,
+        Kind::Time { .. } => match own {
+            Nature::Date | Nature::Moment | Nature::TimeOfDay => own,
+            _ => Nature::Moment,
+        },
+    }
+}
+
+/// Encodes rows whose columns come one by one.
+pub struct RowEncoder {
+    encoder: Encoder,
+    readers: Vec<Reader>,
+    row: Row,
+}
+
+impl RowEncoder {
+    /// For columns of these types, in the encoding's order; an error for a type that the encoding was not made for.
+    pub fn new(encoding: Encoding, types: &[pg_sys::Oid]) -> Self {
+        if types.len() != encoding.columns.len() {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                format!("the model needs {} columns, but {} were given", encoding.columns.len(), types.len()),
+                Some(&format!("Its columns are: {}.", names(&encoding))),
+            );
+        }
+        let readers = encoding.columns.iter().zip(types).map(|(column, oid)| {
+            let own = values::nature(*oid);
+            own.and_then(|own| Reader::new(*oid, nature_of(column, own))).unwrap_or_else(|| {
+                error::fail(
+                    PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                    format!(
+                        "column \"{}\" has type {}, but the model was trained on {}",
+                        column.name,
+                        types::type_name(*oid),
+                        column.sql_type
+                    ),
+                    Some("Cast it to that type, or train again."),
+                )
+            })
+        });
+        let readers = readers.collect();
+        Self { encoder: Encoder::new(encoding), readers, row: Row::default() }
+    }
+
+    /// Encodes a row; `None` if it is to be left out.
+    ///
+    /// # Safety
+    /// `datum(i)` gives column `i`, of the type that it was made for, and lives for the call.
+    pub unsafe fn encode(&mut self, mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>) -> Option<&Row> {
+        self.encoder.begin(&mut self.row);
+        let mut first = 0;
+        for (i, reader) in self.readers.iter_mut().enumerate() {
+            // SAFETY: by contract.
+            let value = unsafe { reader.value(datum(i)) };
+            match self.encoder.add(&mut self.row, i, first, value) {
+                Ok(next) => first = next?,
+                Err(fault) => fail(fault, |i| self.encoder.encoding().columns[i].name.clone(), "", &self.encoder),
+            }
+        }
+        Some(&self.row)
+    }
+
+    /// Whether only features that are not 0 are given.
+    pub fn is_sparse(&self) -> bool {
+        self.encoder.encoding().sparse
+    }
+}
+
+/// Names of the columns.
+pub fn names(encoding: &Encoding) -> String {
+    encoding.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+const CHOICES: &str = "Choose on_null => 'skip', 'mean' or 'zero', or for the column alone encode => '{\"column\": {\"on_null\": \"mean\", \"is_null\": true}}'.";
+
+/// Raises the error of a row.
+fn fail(fault: Fault, name: impl Fn(usize) -> String, place: &str, encoder: &Encoder) -> ! {
+    match fault {
+        Fault::Null(i) => error::fail(
+            PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            format!("column \"{}\" is NULL{place}", name(i)),
+            Some("The model was trained with on_null => 'error'. Train it with on_null => 'skip', 'mean' or 'zero'."),
+        ),
+        Fault::NotFinite(i) => error::fail(
+            PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,
+            format!("column \"{}\" is NaN or infinite{place}", name(i)),
+            Some("Leave such rows out, or make the value NULL."),
+        ),
+        Fault::Length(i, len) => {
+            let expected = encoder.encoding().columns.get(i).map_or(0, Column::width);
+            error::fail(
+                PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
+                format!("the array in column \"{}\" has {len} elements instead of {expected}{place}", name(i)),
+                None,
+            )
+        }
+    }
+}
+
+pg_function!(
+    /// corgipile.encode(encoding, columns…) → bytea or real[]: the features of a row; NULL if it is to be left out.
+    corgipile_encode,
+    pg_finfo_corgipile_encode,
+    encode
+);
+
+unsafe fn encode(call: Call) -> pg_sys::Datum {
+    // SAFETY: fn_extra is ours; what it points to lives in the function's memory context and is dropped with it.
+    let encoder = unsafe {
+        let flinfo = (*call.0).flinfo;
+        if (*flinfo).fn_extra.is_null() {
+            let Some(JsonB(json)) = call.get(0).and_then(|datum| JsonB::from_datum(datum, false)) else {
+                return call.null();
+            };
+            let encoding: Encoding =
+                serde_json::from_value(json).unwrap_or_else(|e| error::internal(&format!("not an encoding: {e}")));
+            let types: Vec<pg_sys::Oid> = (1..call.len()).map(|i| call.type_of(i)).collect();
+            let encoder = RowEncoder::new(encoding, &types);
+            (*flinfo).fn_extra = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(encoder).cast();
+        }
+        &mut *(*flinfo).fn_extra.cast::<RowEncoder>()
+    };
+    let sparse = encoder.is_sparse();
+    // SAFETY: the arguments have the types that the encoder was made for.
+    let Some(row) = (unsafe { encoder.encode(|i| call.get(i + 1)) }) else { return call.null() };
+    // SAFETY: palloc gives what is asked for, or raises an error; all of it is written.
+    unsafe {
+        if sparse {
+            // See `Decoder::packed`.
+            let n = row.indices.len();
+            let bytes = pg_sys::VARHDRSZ + 8 * n;
+            let packed = pg_sys::palloc(bytes).cast::<u8>();
+            pgrx::set_varsize_4b(packed.cast(), bytes as i32);
+            let numbers = packed.add(pg_sys::VARHDRSZ).cast::<u32>();
+            for (i, index) in row.indices.iter().enumerate() {
+                numbers.add(i).write_unaligned(index + 1);
+            }
+            numbers.add(n).cast::<f32>().copy_from_nonoverlapping(row.values.as_ptr(), n);
+            pg_sys::Datum::from(packed)
+        } else {
+            let n = row.values.len();
+            // Header, dimensions and lower bound of one dimension without NULLs (array.h).
+            let bytes = 24 + 4 * n;
+            let array = pg_sys::palloc(bytes).cast::<i32>();
+            pgrx::set_varsize_4b(array.cast(), bytes as i32);
+            let words = [1, 0, pg_sys::FLOAT4OID.to_u32() as i32, n as i32, 1];
+            array.add(1).copy_from_nonoverlapping(words.as_ptr(), words.len());
+            array.add(6).cast::<f32>().copy_from_nonoverlapping(row.values.as_ptr(), n);
+            pg_sys::Datum::from(array)
+        }
+    }
+}
+
+/// What the aggregate is told, as jsonb.
+#[derive(serde::Deserialize)]
+struct Request {
+    /// Names of the columns, types, and labels of enums.
+    columns: Vec<Asked>,
+    /// The mapping `encode`.
+    encode: Option<Json>,
+    on_null: Option<OnNull>,
+    /// Were the columns named by the user?
+    named: bool,
+}
+
+#[derive(serde::Deserialize)]
+struct Asked {
+    name: String,
+    #[serde(default)]
+    labels: Vec<String>,
+}
+
+/// The aggregate's state.
+struct Learning {
+    learner: Learner,
+    readers: Vec<Reader>,
+    names: Vec<String>,
+    on_null: Option<OnNull>,
+    rows: u64,
+}
+
+impl Learning {
+    fn new(call: Call) -> Self {
+        types::require_utf8();
+        // SAFETY: a jsonb argument.
+        let request = call.get(1).and_then(|datum| unsafe { JsonB::from_datum(datum, false) });
+        let request: Option<Request> = request.and_then(|JsonB(json)| serde_json::from_value(json).ok());
+        let Some(request) = request.filter(|request| request.columns.len() + 3 == call.len()) else {
+            error::internal("corgipile.learn_encoding was called with other arguments")
+        };
+        let wishes = request.encode.as_ref().map(Wish::parse_all).transpose().unwrap_or_else(|e| error::raise(e));
+        let mut wishes = wishes.unwrap_or_default();
+        let (mut columns, mut readers, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, Asked { name, labels }) in request.columns.into_iter().enumerate() {
+            let oid = call.type_of(i + 3);
+            let wish = wishes.remove(&name).unwrap_or_default();
+            let own = values::nature(oid).unwrap_or(Nature::Category);
+            let nature = wish.nature(own);
+            let Some(reader) = Reader::new(oid, nature) else { unusable(&name, oid) };
+            let sql_type = types::type_name(oid);
+            names.push(name.clone());
+            readers.push(reader);
+            columns.push(Learnt { name, sql_type, nature, labels, wish, named: request.named });
+        }
+        let learner = Learner::new(columns, Settings::read().memory_limit / 4);
+        Self { learner, readers, names, on_null: request.on_null, rows: 0 }
+    }
+
+    unsafe fn add(&mut self, call: Call) {
+        self.rows += 1;
+        if self.rows.is_multiple_of(1024) {
+            check_for_interrupts!();
+        }
+        self.learner.next_row();
+        let place = call.get(2).map(|datum| {
+            // SAFETY: a tid argument.
+            let tid = unsafe { *datum.cast_mut_ptr::<pg_sys::ItemPointerData>() };
+            ((u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo), tid.ip_posid)
+        });
+        for (i, reader) in self.readers.iter_mut().enumerate() {
+            // SAFETY: an argument of the reader's type.
+            let value = unsafe { reader.value(call.get(i + 3)) };
+            if let Err(fault) = self.learner.add(i, value, place) {
+                let place = place.map_or_else(String::new, |(page, line)| format!(" in the row at ({page},{line})"));
+                let nothing = Encoder::new(Encoding { columns: Vec::new(), sparse: false });
+                if let Fault::Length(i, len) = fault {
+                    error::fail(
+                        PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
+                        format!("the array in column \"{}\" has {len} elements{place}, and others another number", self.names[i]),
+                        Some("Arrays that are features have the same length in every row, and at least one element."),
+                    );
+                }
+                fail(fault, |i| self.names[i].clone(), &place, &nothing);
+            }
+        }
+    }
+
+    fn finish(self) -> Json {
+        if let Some(first) = self.learner.nulls(self.on_null).first() {
+            let place = first.first.map_or_else(String::new, |(page, line)| format!(", first at ({page},{line})"));
+            error::fail(
+                PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+                format!("column \"{}\" is NULL in {} of {} rows{place}", first.column, first.count, self.rows),
+                Some(CHOICES),
+            );
+        }
+        let (encoding, left_out) = self.learner.finish(self.on_null).unwrap_or_else(|e| error::raise(e));
+        json!({ "encoding": encoding, "left_out": left_out })
+    }
+}
+
+/// Refuses a column whose type cannot be a feature.
+pub fn unusable(name: &str, oid: pg_sys::Oid) -> ! {
+    error::fail(
+        PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+        format!("column \"{name}\" has type {}, which cannot be a feature", types::type_name(oid)),
+        Some(&format!("Features are {}.", values::ACCEPTED)),
+    )
+}
+
+pg_function!(
+    /// Transition function of corgipile.learn_encoding(request, ctid, columns…).
+    corgipile_learn_transition,
+    pg_finfo_corgipile_learn_transition,
+    learn_transition
+);
+pg_function!(
+    /// Its final function → jsonb: the encoding, and columns left out with the reason.
+    corgipile_learn_final,
+    pg_finfo_corgipile_learn_final,
+    learn_final
+);
+
+/// The context of the aggregate that is calling.
+fn context(call: Call) -> pg_sys::MemoryContext {
+    let mut context: pg_sys::MemoryContext = std::ptr::null_mut();
+    // SAFETY: a valid call frame.
+    if unsafe { pg_sys::AggCheckCallContext(call.0, &mut context) } == 0 {
+        error::internal("a function of corgipile.learn_encoding was called outside an aggregate");
+    }
+    context
+}
+
+unsafe fn learn_transition(call: Call) -> pg_sys::Datum {
+    let context = context(call);
+    let state: *mut Option<Learning> = match call.get(0) {
+        Some(state) => state.cast_mut_ptr(),
+        None => PgMemoryContexts::For(context).leak_and_drop_on_delete(Some(Learning::new(call))),
+    };
+    // SAFETY: made here; nothing else holds it meanwhile.
+    if let Some(learning) = unsafe { &mut *state } {
+        // SAFETY: a call of the aggregate.
+        unsafe { learning.add(call) };
+    }
+    pg_sys::Datum::from(state)
+}
+
+unsafe fn learn_final(call: Call) -> pg_sys::Datum {
+    context(call);
+    // SAFETY: the state is made by `learn_transition`; nothing else holds it meanwhile.
+    let learning = call.get(0).and_then(|state| unsafe { (*state.cast_mut_ptr::<Option<Learning>>()).take() });
+    let Some(learning) = learning else { return call.null() };
+    JsonB(learning.finish()).into_datum().unwrap_or_else(|| call.null())
+}

@@ -1,0 +1,172 @@
+//! Values of columns of any type as `corgipile_core::encoding` takes them.
+
+use super::array::{self, Element};
+use super::types;
+use corgipile_core::encoding::{Nature, Value};
+use pgrx::pg_sys;
+use std::collections::HashMap;
+
+/// How values of a type are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Read {
+    Bool,
+    Int2,
+    Int4,
+    Int8,
+    Float4,
+    Float8,
+    Numeric,
+    /// text and varchar: the bytes.
+    Bytes,
+    /// A label, by its oid.
+    Enum,
+    Date,
+    /// Microseconds.
+    Moment,
+    Time,
+    TimeWithZone,
+    Interval,
+    Array(Element),
+    /// The text form that the type's output function gives.
+    Text,
+}
+
+/// Seconds of a day; 30 days are a month, as in a comparison of intervals.
+const DAY: f64 = 86_400.0;
+
+/// What a column of a type holds, and how it is read; `None` for a type that cannot be a feature.
+fn of_type(oid: pg_sys::Oid) -> Option<(Nature, Read)> {
+    let base = types::base_type(oid);
+    // SAFETY: a catalog look-up by oid.
+    let element = Element::of(unsafe { pg_sys::get_element_type(base) });
+    Some(match base {
+        pg_sys::BOOLOID => (Nature::Number, Read::Bool),
+        pg_sys::INT2OID => (Nature::Number, Read::Int2),
+        pg_sys::INT4OID => (Nature::Number, Read::Int4),
+        pg_sys::INT8OID => (Nature::Number, Read::Int8),
+        pg_sys::FLOAT4OID => (Nature::Number, Read::Float4),
+        pg_sys::FLOAT8OID => (Nature::Number, Read::Float8),
+        pg_sys::NUMERICOID => (Nature::Number, Read::Numeric),
+        pg_sys::INTERVALOID => (Nature::Number, Read::Interval),
+        pg_sys::TEXTOID | pg_sys::VARCHAROID => (Nature::Category, Read::Bytes),
+        pg_sys::BPCHAROID | pg_sys::CHAROID | pg_sys::NAMEOID | pg_sys::UUIDOID | pg_sys::INETOID | pg_sys::CIDROID
+        | pg_sys::MACADDROID => (Nature::Category, Read::Text),
+        pg_sys::DATEOID => (Nature::Date, Read::Date),
+        pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID => (Nature::Moment, Read::Moment),
+        pg_sys::TIMEOID => (Nature::TimeOfDay, Read::Time),
+        pg_sys::TIMETZOID => (Nature::TimeOfDay, Read::TimeWithZone),
+        _ if element.is_some() => (Nature::Array, Read::Array(element?)),
+        // SAFETY: as above.
+        _ if unsafe { pg_sys::type_is_enum(base) } => (Nature::Ordered, Read::Enum),
+        _ => return None,
+    })
+}
+
+/// What a column of this type holds; `None` for a type that cannot be a feature.
+pub fn nature(oid: pg_sys::Oid) -> Option<Nature> {
+    of_type(oid).map(|(nature, _)| nature)
+}
+
+/// Types that can be features, for messages.
+pub const ACCEPTED: &str = "numbers, boolean, text, varchar, char, name, uuid, inet, enums, date, time, timestamp, interval, and arrays of numbers";
+
+/// Reads the values of a column.
+#[derive(Debug)]
+pub struct Reader {
+    oid: pg_sys::Oid,
+    read: Read,
+    /// Text forms of labels that were met.
+    labels: HashMap<u32, String>,
+    text: String,
+    elements: Vec<f32>,
+}
+
+impl Reader {
+    /// For values of a type that are wanted as `wanted`; `None` where they are not such.
+    pub fn new(oid: pg_sys::Oid, wanted: Nature) -> Option<Self> {
+        let (nature, read) = of_type(oid)?;
+        let read = match wanted {
+            _ if nature == wanted => read,
+            // Anything has a text form, but of an array nobody wants it.
+            Nature::Category | Nature::Ordered if nature != Nature::Array => match read {
+                Read::Bytes | Read::Enum => read,
+                _ => Read::Text,
+            },
+            _ => return None,
+        };
+        Some(Self { oid, read, labels: HashMap::new(), text: String::new(), elements: Vec::new() })
+    }
+
+    /// A value; `None` for NULL, also of an element of an array.
+    ///
+    /// # Safety
+    /// `datum` is of the reader's type, and lives as long as the result.
+    pub unsafe fn value(&mut self, datum: Option<pg_sys::Datum>) -> Value<'_> {
+        let Some(datum) = datum else { return Value::Null };
+        let word = datum.value();
+        // SAFETY: by contract, in each arm the type is the one that is read.
+        unsafe {
+            Value::Number(match self.read {
+                Read::Bool => f64::from(u8::from(word as u8 != 0)),
+                Read::Int2 => f64::from(word as i16),
+                Read::Int4 => f64::from(word as i32),
+                Read::Int8 => word as i64 as f64,
+                Read::Float4 => f64::from(f32::from_bits(word as u32)),
+                Read::Float8 => f64::from_bits(word as u64),
+                Read::Numeric => {
+                    let double = pg_sys::DirectFunctionCall1Coll(
+                        Some(numeric_float8_no_overflow),
+                        pg_sys::InvalidOid,
+                        datum,
+                    );
+                    f64::from_bits(double.value() as u64)
+                }
+                // The two ends of time are not numbers.
+                Read::Date => match word as i32 {
+                    i32::MIN | i32::MAX => f64::INFINITY,
+                    days => f64::from(days) * DAY,
+                },
+                Read::Moment => match word as i64 {
+                    i64::MIN | i64::MAX => f64::INFINITY,
+                    micros => micros as f64 / 1e6,
+                },
+                Read::Time => word as i64 as f64 / 1e6,
+                Read::TimeWithZone => {
+                    let time = &*datum.cast_mut_ptr::<pg_sys::TimeTzADT>();
+                    (time.time as f64 / 1e6 + f64::from(time.zone)).rem_euclid(DAY)
+                }
+                Read::Interval => {
+                    let interval = &*datum.cast_mut_ptr::<pg_sys::Interval>();
+                    interval.time as f64 / 1e6
+                        + (f64::from(interval.day) + 30.0 * f64::from(interval.month)) * DAY
+                }
+                Read::Bytes => return Value::Text(types::varlena_bytes(datum)),
+                Read::Enum => {
+                    let oid = self.oid;
+                    let label = self.labels.entry(word as u32).or_insert_with(|| types::text_of(datum, oid));
+                    return Value::Text(label.as_bytes());
+                }
+                Read::Text => {
+                    self.text = types::text_of(datum, self.oid);
+                    // char(n) is padded.
+                    return Value::Text(self.text.trim_end_matches(' ').as_bytes());
+                }
+                Read::Array(element) => {
+                    let opened = array::open(
+                        pg_sys::Datum::from(pg_sys::pg_detoast_datum(datum.cast_mut_ptr())),
+                        pg_sys::CurrentMemoryContext,
+                    );
+                    let Ok(opened) = opened else { return Value::Null };
+                    self.elements.resize(opened.len, 0.0);
+                    // What is not finite is found by whoever takes it.
+                    array::copy_values(opened, element, self.elements.as_mut_ptr());
+                    return Value::Array(&self.elements);
+                }
+            })
+        }
+    }
+}
+
+unsafe extern "C-unwind" {
+    fn numeric_float8_no_overflow(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum;
+}
