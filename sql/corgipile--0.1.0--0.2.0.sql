@@ -144,6 +144,31 @@ FROM corgipile.models_store m
 CROSS JOIN LATERAL (SELECT corgipile.trace_json(m.model) -> 'tuning' AS tuning OFFSET 0) t
 WHERE corgipile.usable(m.model_id) AND pg_catalog.jsonb_typeof(t.tuning) OPERATOR(pg_catalog.=) 'object';
 
+-- ---------------------------------------------------------------- predicting from columns
+-- The columns of a model one by one, in the order of corgipile.models.features; NULL is a value here.
+DO $do$
+DECLARE
+    model text;
+    f record;
+BEGIN
+    FOREACH model IN ARRAY ARRAY['bigint', 'text'] LOOP
+        FOR f IN SELECT * FROM (VALUES
+            ('columns_predict', '', 'text', 'corgipile_columns_predict'),
+            ('columns_score', '', 'double precision', 'corgipile_columns_score'),
+            ('columns_value', '', 'double precision', 'corgipile_columns_value'),
+            ('columns_probability', '', 'double precision', 'corgipile_columns_probability'),
+            ('columns_proba', 'class text, ', 'double precision', 'corgipile_columns_proba'),
+            ('columns_class', 'class anyelement, ', 'anyelement', 'corgipile_columns_class')) AS v(name, class, result, symbol)
+        LOOP
+            EXECUTE pg_catalog.format(
+                'CREATE FUNCTION corgipile.%s(model %s, %sVARIADIC columns "any") RETURNS %s '
+                'AS ''MODULE_PATHNAME'', %L LANGUAGE C STABLE PARALLEL SAFE COST 10',
+                f.name, model, f.class, f.result, f.symbol);
+        END LOOP;
+    END LOOP;
+END
+$do$;
+
 -- ---------------------------------------------------------------- judging models
 -- The type that classes are cast to in a query: what a model says its target's type is may be another's domain by now,
 -- whose checks are not to be run.
@@ -186,16 +211,16 @@ BEGIN
     features := corgipile.columns_of(model, 't');
     rows := format('(SELECT * FROM %s AS t%s) AS t', source, coalesce(' WHERE (' || filter || ')', ''));
     IF cardinality(class_names) = 0 THEN
-        RETURN format('SELECT t.%I::pg_catalog.float8 AS actual, corgipile.predict_score(%L::pg_catalog.text, %s) AS predicted, '
+        RETURN format('SELECT t.%I::pg_catalog.float8 AS actual, corgipile.columns_score(%L::pg_catalog.text, %s) AS predicted, '
             'NULL::pg_catalog.float8 AS score, NULL::pg_catalog.float8 AS probability FROM %s', target, model, features, rows);
     END IF;
     SELECT string_agg(format('%L::%s', c.class, type), ', ' ORDER BY c.n) INTO classes FROM unnest(class_names) WITH ORDINALITY AS c(class, n);
     actual := format('CASE WHEN t.%I IS NOT NULL THEN coalesce(pg_catalog.array_position(ARRAY[%s], t.%I::%s), 0) END', target, classes, target, type);
     IF kind = 'softmax' THEN
-        RETURN format('SELECT c.actual, pg_catalog.array_position(%L::pg_catalog.text[], corgipile.predict(%L::pg_catalog.text, %s)) AS predicted, '
+        RETURN format('SELECT c.actual, pg_catalog.array_position(%L::pg_catalog.text[], corgipile.columns_predict(%L::pg_catalog.text, %s)) AS predicted, '
             'NULL::pg_catalog.float8 AS score, CASE WHEN c.actual OPERATOR(pg_catalog.>) 0 THEN '
-            'corgipile.predict_proba(%L::pg_catalog.text, %s, (%L::pg_catalog.text[])[c.actual]) END AS probability FROM %s '
-            'CROSS JOIN LATERAL (SELECT %s AS actual) AS c', class_names, model, features, model, features, class_names, rows, actual);
+            'corgipile.columns_proba(%L::pg_catalog.text, (%L::pg_catalog.text[])[c.actual], %s) END AS probability FROM %s '
+            'CROSS JOIN LATERAL (SELECT %s AS actual) AS c', class_names, model, features, model, class_names, features, rows, actual);
     END IF;
     -- Of two classes everything follows from the score. NaN, of features beyond all bounds, is no sign of the second.
     IF kind = 'log_loss' THEN
@@ -209,7 +234,7 @@ BEGIN
     RETURN format('SELECT c.actual, s.predicted, s.score, %s AS probability FROM %s '
         'CROSS JOIN LATERAL (SELECT x.score, CASE WHEN x.score IS NULL THEN NULL '
         'WHEN x.score OPERATOR(pg_catalog.>) 0 AND x.score OPERATOR(pg_catalog.<>) ''NaN''::pg_catalog.float8 THEN 2 ELSE 1 END AS predicted '
-        'FROM (SELECT corgipile.predict_score(%L::pg_catalog.text, %s) AS score OFFSET 0) AS x OFFSET 0) AS s '
+        'FROM (SELECT corgipile.columns_score(%L::pg_catalog.text, %s) AS score OFFSET 0) AS x OFFSET 0) AS s '
         'CROSS JOIN LATERAL (SELECT %s AS actual) AS c', probability, rows, model, features, actual);
 END
 $$;

@@ -5,6 +5,7 @@
 //! database may have changed.
 
 use super::arguments::Call;
+use super::encode::{RowEncoder, names};
 use crate::catalog::{self, ModelKey};
 use crate::customscan::tuple_shuffle::element_of;
 use crate::error::{self, ColumnNames, RowError};
@@ -13,6 +14,7 @@ use crate::pg::fill::{Column, Stop};
 use crate::pg::raw::plain;
 use crate::pg::types;
 use crate::pg_function;
+use corgipile_core::encoding::Encoding;
 use corgipile_core::model::Model;
 use corgipile_core::tuples::Features;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
@@ -35,6 +37,27 @@ enum Input {
     Dense(Element),
     Sparse(Element, Element),
     Row,
+    /// Each column an argument, in the order of the model's features, from this one on.
+    Columns(usize),
+}
+
+/// Which arguments are what.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// The first of the features.
+    from: usize,
+    /// Behind the last one.
+    to: usize,
+    /// Are they columns, one each?
+    columns: bool,
+}
+
+/// Columns of a row type that a model needs.
+struct RowColumns {
+    row_type: (pg_sys::Oid, i32),
+    descriptor: pg_sys::TupleDesc,
+    numbers: Vec<i32>,
+    types: Vec<pg_sys::Oid>,
 }
 
 /// What a call site remembers.
@@ -51,6 +74,11 @@ struct Site {
     values: Vec<f32>,
     indices: Vec<u32>,
     scores: Vec<f64>,
+    /// Where the columns are in a row, of the model that was used last.
+    columns: Option<RowColumns>,
+    datums: Vec<Option<pg_sys::Datum>>,
+    /// For the same model, where it encodes columns.
+    encoder: Option<RowEncoder>,
 }
 
 #[allow(ffi_unwind_calls, reason = "what raises nothing does not unwind")]
@@ -73,12 +101,15 @@ fn stamp() -> Stamp {
 }
 
 impl Site {
-    /// Works out the roles of the first `len` arguments from their types.
-    fn new(call: Call, len: usize) -> Self {
+    /// Works out the roles of the arguments from their types.
+    fn new(call: Call, shape: Shape) -> Self {
         types::require_utf8();
         // SAFETY: a catalog look-up by oid.
-        let is_array = |i: usize| i < len && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };
-        let input = if !is_array(1) {
+        let is_array =
+            |i: usize| i < shape.to && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };
+        let input = if shape.columns {
+            Input::Columns(shape.from)
+        } else if !is_array(1) {
             Input::Row
         } else if is_array(2) {
             Input::Sparse(
@@ -99,16 +130,19 @@ impl Site {
             values: Vec::new(),
             indices: Vec::new(),
             scores: Vec::new(),
+            columns: None,
+            datums: Vec::new(),
+            encoder: None,
         }
     }
 
-    /// The site of this call, whose model and features are the first `len` arguments.
-    unsafe fn of<'a>(call: Call, len: usize) -> &'a mut Self {
+    /// The site of this call.
+    unsafe fn of<'a>(call: Call, shape: Shape) -> &'a mut Self {
         // SAFETY: fn_extra is ours; the site lives in the function's memory context and is dropped with it.
         unsafe {
             let flinfo = (*call.0).flinfo;
             if (*flinfo).fn_extra.is_null() {
-                let site = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(Self::new(call, len));
+                let site = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(Self::new(call, shape));
                 (*flinfo).fn_extra = site.cast();
             }
             &mut *(*flinfo).fn_extra.cast::<Self>()
@@ -133,7 +167,10 @@ impl Site {
         let key = match named(call, datum) {
             Named::Key(key) => key,
             // Decoded anew for each call, since its bytes may change from row to row.
-            Named::Value(model) => return model,
+            Named::Value(model) => {
+                self.forget_columns();
+                return model;
+            }
         };
         let now = stamp();
         match &self.model {
@@ -144,10 +181,115 @@ impl Site {
                 self.stamp = now;
                 self.class = None;
                 self.typed.clear();
+                self.forget_columns();
                 self.model = Some(Rc::clone(&stored.model));
                 stored.model
             }
         }
+    }
+
+    /// What is known of columns is for one model.
+    fn forget_columns(&mut self) {
+        self.encoder = None;
+        if let Some(columns) = self.columns.take() {
+            // SAFETY: a copy made by `find_columns`.
+            unsafe { pg_sys::FreeTupleDesc(columns.descriptor) };
+        }
+    }
+
+    /// Finds the model's columns in rows of a type, by name.
+    ///
+    /// # Safety
+    /// `header` is that of a composite value.
+    unsafe fn find_columns(&mut self, call: Call, header: pg_sys::HeapTupleHeader, model: &Model) {
+        // SAFETY: by contract; the copy lives as long as the site.
+        unsafe {
+            let row_type = ((*header).t_choice.t_datum.datum_typeid, (*header).t_choice.t_datum.datum_typmod);
+            if self.columns.as_ref().is_some_and(|columns| columns.row_type == row_type) {
+                return;
+            }
+            let wanted = &model.header.features;
+            if wanted.is_empty() || wanted.iter().any(String::is_empty) {
+                error::fail(
+                    PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                    "the model was trained on expressions, so its features cannot be found in a row by name",
+                    Some("Pass the features as arrays."),
+                );
+            }
+            self.forget_columns();
+            let old = pg_sys::MemoryContextSwitchTo((*(*call.0).flinfo).fn_mcxt);
+            let descriptor = pg_sys::lookup_rowtype_tupdesc_copy(row_type.0, row_type.1);
+            pg_sys::MemoryContextSwitchTo(old);
+            let number_of = |name: &String| {
+                let c_name = std::ffi::CString::new(name.as_str()).unwrap_or_default();
+                let number = pg_sys::SPI_fnumber(descriptor, c_name.as_ptr());
+                if number <= 0 {
+                    error::fail(
+                        PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+                        format!("the row has no column \"{name}\", which the model needs"),
+                        Some(&format!("The model's feature columns are: {}.", wanted.join(", "))),
+                    );
+                }
+                number
+            };
+            let numbers: Vec<i32> = wanted.iter().map(number_of).collect();
+            let types = numbers.iter().map(|number| pg_sys::SPI_gettypeid(descriptor, *number)).collect();
+            self.columns = Some(RowColumns { row_type, descriptor, numbers, types });
+        }
+    }
+
+    /// The model's columns of a row or among the arguments, into `self.datums`; their types.
+    fn read_columns(&mut self, call: Call, model: &Model) -> Option<Vec<pg_sys::Oid>> {
+        self.datums.clear();
+        match self.input {
+            Input::Columns(from) => {
+                self.datums.extend((from..call.len()).map(|i| call.get(i)));
+                // Only a first call asks for types.
+                let known = self.encoder.is_some();
+                Some(if known { Vec::new() } else { (from..call.len()).map(|i| call.type_of(i)).collect() })
+            }
+            _ => {
+                let row = call.get(1)?;
+                // SAFETY: a composite argument by declaration; the tuple is read while it is there.
+                unsafe {
+                    let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
+                    self.find_columns(call, header, model);
+                    let columns = self.columns.as_ref()?;
+                    let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
+                    tuple.t_len = pgrx::varlena::varsize_4b(header.cast()) as u32;
+                    tuple.t_data = header;
+                    for number in &columns.numbers {
+                        let mut null = false;
+                        let datum = pg_sys::heap_getattr(&mut tuple, *number, columns.descriptor, &mut null);
+                        self.datums.push((!null).then_some(datum));
+                    }
+                    Some(columns.types.clone())
+                }
+            }
+        }
+    }
+
+    /// Scores columns that the model encodes.
+    fn score_encoded(&mut self, call: Call, model: &Model, encoding: &Encoding) -> Option<()> {
+        if matches!(self.input, Input::Dense(_) | Input::Sparse(..)) {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                "the model was trained on columns, and cannot be given an array",
+                Some(&format!("Pass a row with the columns {}: predict(model, t), or use PREDICT BY.", names(encoding))),
+            );
+        }
+        let types = self.read_columns(call, model)?;
+        let Self { encoder, datums, scores, .. } = self;
+        let encoder = encoder.get_or_insert_with(|| RowEncoder::new(encoding.clone(), &types));
+        // SAFETY: the datums are the model's columns, of the types that the encoder was made for.
+        let row = unsafe { encoder.encode(|i| datums.get(i).copied().flatten()) }?;
+        let features = if encoding.sparse {
+            Features::Sparse(&row.indices, &row.values)
+        } else {
+            Features::Dense(&row.values)
+        };
+        model.scores(features, scores).unwrap_or_else(|e| error::raise(e));
+        Some(())
     }
 
     /// Raises the error of an array argument.
@@ -195,6 +337,9 @@ impl Site {
 
     /// Scores the features in the call, into `self.scores`; `None` if they are NULL.
     fn score(&mut self, call: Call, model: &Model) -> Option<()> {
+        if let Some(encoding) = &model.header.encoding {
+            return self.score_encoded(call, model, encoding);
+        }
         let sparse = match self.input {
             Input::Dense(element) => {
                 self.read_values(call.get(1)?, element);
@@ -206,16 +351,24 @@ impl Site {
                 self.read_indices(k, index);
                 true
             }
-            Input::Row => {
-                // SAFETY: a composite argument by declaration.
-                let columns = unsafe { row_columns(call.get(1)?, model) }?;
-                let (type_oid, datum) = *columns.last()?;
-                self.read_values(datum, element_of(type_oid, model.header.features.last()?, false));
-                if columns.len() == 2 {
-                    let (type_oid, datum) = columns[0];
-                    self.read_indices(datum, element_of(type_oid, &model.header.features[0], true));
+            Input::Row | Input::Columns(_) => {
+                let types = self.read_columns(call, model)?;
+                let wanted = &model.header.features;
+                if self.datums.len() != wanted.len() || !matches!(wanted.len(), 1 | 2) {
+                    error::fail(
+                        PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                        format!("the model needs {} columns, but {} were given", wanted.len(), self.datums.len()),
+                        Some(&format!("Its columns are: {}.", wanted.join(", "))),
+                    );
                 }
-                columns.len() == 2
+                let last = self.datums.len() - 1;
+                let values = self.datums[last]?;
+                self.read_values(values, element_of(types[last], &wanted[last], false));
+                if last == 1 {
+                    let indices = self.datums[0]?;
+                    self.read_indices(indices, element_of(types[0], &wanted[0], true));
+                }
+                last == 1
             }
         };
         let features =
@@ -234,54 +387,6 @@ fn open(datum: pg_sys::Datum) -> Result<RawArray, Unusable> {
         } else {
             array::open(datum, pg_sys::CurrentMemoryContext)
         }
-    }
-}
-
-/// The model's feature columns in a row, by name; `None` if one is NULL.
-unsafe fn row_columns(row: pg_sys::Datum, model: &Model) -> Option<Vec<(pg_sys::Oid, pg_sys::Datum)>> {
-    let wanted = &model.header.features;
-    if wanted.is_empty() || wanted.iter().any(String::is_empty) {
-        error::fail(
-            PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
-            "the model was trained on expressions, so its features cannot be found in a row by name",
-            Some("Pass the features as arrays."),
-        );
-    }
-    // SAFETY: by contract a composite value; its descriptor stays pinned while it is read.
-    unsafe {
-        let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
-        let type_oid = (*header).t_choice.t_datum.datum_typeid;
-        let typmod = (*header).t_choice.t_datum.datum_typmod;
-        let descriptor = pg_sys::lookup_rowtype_tupdesc(type_oid, typmod);
-        let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
-        tuple.t_len = pgrx::varlena::varsize_4b(header.cast()) as u32;
-        tuple.t_data = header;
-        let mut found = Vec::with_capacity(wanted.len());
-        let mut missing = None;
-        let mut is_null = false;
-        for name in wanted {
-            let Ok(c_name) = std::ffi::CString::new(name.as_str()) else { continue };
-            let number = pg_sys::SPI_fnumber(descriptor, c_name.as_ptr());
-            if number <= 0 {
-                missing = Some(name);
-                break;
-            }
-            let mut null = false;
-            let datum = pg_sys::heap_getattr(&mut tuple, number, descriptor, &mut null);
-            is_null |= null;
-            found.push((pg_sys::SPI_gettypeid(descriptor, number), datum));
-        }
-        if (*descriptor).tdrefcount >= 0 {
-            pg_sys::DecrTupleDescRefCount(descriptor);
-        }
-        if let Some(name) = missing {
-            error::fail(
-                PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
-                format!("the row has no column \"{name}\", which the model needs"),
-                Some(&format!("The model's feature columns are: {}.", wanted.join(", "))),
-            );
-        }
-        (!is_null).then_some(found)
     }
 }
 
@@ -326,17 +431,54 @@ pg_function!(
     predicted_class
 );
 
+pg_function!(
+    /// predict, of a model's columns one by one.
+    corgipile_columns_predict,
+    pg_finfo_corgipile_columns_predict,
+    columns_predict
+);
+pg_function!(
+    /// predict_score, of a model's columns one by one.
+    corgipile_columns_score,
+    pg_finfo_corgipile_columns_score,
+    columns_score
+);
+pg_function!(
+    /// predict_value, of a model's columns one by one.
+    corgipile_columns_value,
+    pg_finfo_corgipile_columns_value,
+    columns_value
+);
+pg_function!(
+    /// prediction_probability, of a model's columns one by one.
+    corgipile_columns_probability,
+    pg_finfo_corgipile_columns_probability,
+    columns_probability
+);
+pg_function!(
+    /// predict_proba, of the class that is the second argument, of a model's columns one by one.
+    corgipile_columns_proba,
+    pg_finfo_corgipile_columns_proba,
+    columns_proba
+);
+pg_function!(
+    /// predicted_class, whose type is that of the second argument, of a model's columns one by one.
+    corgipile_columns_class,
+    pg_finfo_corgipile_columns_class,
+    columns_class
+);
+
 /// Site (with the scores) and model of a call; `None` when an argument is NULL.
 unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>)> {
     // SAFETY: passed on.
-    unsafe { evaluate_first(call, call.len()) }
+    unsafe { evaluate_as(call, Shape { from: 1, to: call.len(), columns: false }) }
 }
 
-/// The same where not all arguments are model and features.
-unsafe fn evaluate_first<'a>(call: Call, len: usize) -> Option<(&'a mut Site, Rc<Model>)> {
+/// The same where the arguments are others.
+unsafe fn evaluate_as<'a>(call: Call, shape: Shape) -> Option<(&'a mut Site, Rc<Model>)> {
     let datum = call.get(0)?;
     // SAFETY: a call of one of the functions above.
-    let site = unsafe { Site::of(call, len) };
+    let site = unsafe { Site::of(call, shape) };
     let model = site.model(call, datum);
     site.score(call, &model)?;
     Some((site, model))
@@ -344,7 +486,21 @@ unsafe fn evaluate_first<'a>(call: Call, len: usize) -> Option<(&'a mut Site, Rc
 
 unsafe fn predict(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    unsafe { evaluate(call) }.map_or_else(|| call.null(), |(site, model)| class_text(call, site, &model))
+}
+
+unsafe fn columns_predict(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_columns(call, 1) }.map_or_else(|| call.null(), |(site, model)| class_text(call, site, &model))
+}
+
+/// Model and columns, which are the arguments from `from` on.
+unsafe fn evaluate_columns<'a>(call: Call, from: usize) -> Option<(&'a mut Site, Rc<Model>)> {
+    // SAFETY: passed on.
+    unsafe { evaluate_as(call, Shape { from, to: call.len(), columns: true }) }
+}
+
+fn class_text(call: Call, site: &Site, model: &Model) -> pg_sys::Datum {
     let text = match model.class_of(&site.scores).and_then(|number| model.header.classes.get(number)) {
         Some(class) => class.as_str().into_datum(),
         None => model.score_of(&site.scores).to_string().into_datum(),
@@ -353,10 +509,21 @@ unsafe fn predict(call: Call) -> pg_sys::Datum {
 }
 
 unsafe fn predicted_class(call: Call) -> pg_sys::Datum {
+    let shape = Shape { from: 1, to: call.len() - 1, columns: false };
     // SAFETY: passed on.
-    let Some((site, model)) = (unsafe { evaluate_first(call, call.len() - 1) }) else { return call.null() };
+    let evaluated = unsafe { evaluate_as(call, shape) };
+    evaluated.map_or_else(|| call.null(), |(site, model)| typed_class(call, site, &model, call.len() - 1))
+}
+
+unsafe fn columns_class(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_columns(call, 2) }.map_or_else(|| call.null(), |(site, model)| typed_class(call, site, &model, 1))
+}
+
+/// The class as a value of the type of argument `like`.
+fn typed_class(call: Call, site: &mut Site, model: &Model, like: usize) -> pg_sys::Datum {
     if site.typed.is_empty() {
-        let result = call.type_of(call.len() - 1);
+        let result = call.type_of(like);
         if !types::is_plain(result) {
             error::fail(
                 PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
@@ -382,15 +549,29 @@ unsafe fn predicted_class(call: Call) -> pg_sys::Datum {
 
 unsafe fn predict_score(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    match unsafe { evaluate(call) } {
-        Some((site, model)) => model.score_of(&site.scores).into_datum().unwrap_or_else(|| call.null()),
-        None => call.null(),
-    }
+    unsafe { evaluate(call) }.map_or_else(|| call.null(), |(site, model)| score(call, site, &model))
+}
+
+unsafe fn columns_score(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_columns(call, 1) }.map_or_else(|| call.null(), |(site, model)| score(call, site, &model))
+}
+
+fn score(call: Call, site: &Site, model: &Model) -> pg_sys::Datum {
+    model.score_of(&site.scores).into_datum().unwrap_or_else(|| call.null())
 }
 
 unsafe fn predict_value(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    unsafe { evaluate(call) }.map_or_else(|| call.null(), |(site, model)| quantity(call, site, &model))
+}
+
+unsafe fn columns_value(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_columns(call, 1) }.map_or_else(|| call.null(), |(site, model)| quantity(call, site, &model))
+}
+
+fn quantity(call: Call, site: &Site, model: &Model) -> pg_sys::Datum {
     if model.header.loss.is_classification() {
         error::fail(
             PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
@@ -403,7 +584,15 @@ unsafe fn predict_value(call: Call) -> pg_sys::Datum {
 
 unsafe fn prediction_probability(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    unsafe { evaluate(call) }.map_or_else(|| call.null(), |(site, model)| own_probability(call, site, &model))
+}
+
+unsafe fn columns_probability(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_columns(call, 1) }.map_or_else(|| call.null(), |(site, model)| own_probability(call, site, &model))
+}
+
+fn own_probability(call: Call, site: &Site, model: &Model) -> pg_sys::Datum {
     let probability = model.class_of(&site.scores).and_then(|number| model.probability(&site.scores, number));
     probability.and_then(IntoDatum::into_datum).unwrap_or_else(|| call.null())
 }
@@ -411,6 +600,19 @@ unsafe fn prediction_probability(call: Call) -> pg_sys::Datum {
 unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
     let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let last = call.len() - 1;
+    let class = (call.type_of(last) == pg_sys::TEXTOID).then_some(last);
+    class_probability(call, site, &model, class)
+}
+
+unsafe fn columns_proba(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((site, model)) = (unsafe { evaluate_columns(call, 2) }) else { return call.null() };
+    class_probability(call, site, &model, Some(1))
+}
+
+/// The probability of the class that argument `class` names, or of the predicted one.
+fn class_probability(call: Call, site: &mut Site, model: &Model, class: Option<usize>) -> pg_sys::Datum {
     if !model.header.loss.has_probability() {
         error::fail(
             PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
@@ -418,12 +620,9 @@ unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
             Some("Train with loss => 'log_loss', 'modified_huber' or 'softmax', or use predict_score."),
         );
     }
-    let last = call.len() - 1;
-    let probability = if call.type_of(last) != pg_sys::TEXTOID {
-        model.class_of(&site.scores).and_then(|number| model.probability(&site.scores, number))
-    } else {
+    let probability = if let Some(argument) = class {
         // SAFETY: a text argument.
-        let Some(class) = call.get(last).and_then(|d| unsafe { String::from_datum(d, false) }) else {
+        let Some(class) = call.get(argument).and_then(|d| unsafe { String::from_datum(d, false) }) else {
             return call.null();
         };
         let position = match &site.class {
@@ -446,6 +645,8 @@ unsafe fn predict_proba(call: Call) -> pg_sys::Datum {
             }
         };
         model.probability(&site.scores, position)
+    } else {
+        model.class_of(&site.scores).and_then(|number| model.probability(&site.scores, number))
     };
     probability.and_then(IntoDatum::into_datum).unwrap_or_else(|| call.null())
 }

@@ -180,6 +180,18 @@ fn extra_columns(alias: &str, model: &Model) -> String {
     let features: Vec<String> =
         header.features.iter().map(|name| format!("{alias}.{}", quote_identifier(name))).collect();
     let features = features.join(", ");
+    if header.encoding.is_some() {
+        // NULLs among the columns are the model's to judge.
+        return if header.loss.is_classification() {
+            let class = types::castable(&header.target_type).unwrap_or_else(|| "pg_catalog.text".into());
+            format!(
+                "corgipile.columns_class({key}, CAST(NULL AS {class}), {features}) AS prediction, \
+                 corgipile.columns_probability({key}, {features}) AS probability"
+            )
+        } else {
+            format!("corgipile.columns_value({key}, {features}) AS prediction")
+        };
+    }
     if header.loss.is_classification() {
         let class = types::castable(&header.target_type).unwrap_or_else(|| "pg_catalog.text".into());
         format!(
