@@ -561,3 +561,86 @@ CREATE FUNCTION @extschema@.train_sgd(
 ) RETURNS bigint
     AS 'MODULE_PATHNAME', 'train_model_wrapper' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.train_sgd IS 'trains a model on a table and stores it; returns its id';
+
+CREATE FUNCTION corgipile.model_encoding(model text,
+    OUT column_name text, OUT column_type text, OUT encoding text, OUT features bigint, OUT on_null text, OUT details jsonb)
+    RETURNS SETOF record AS 'MODULE_PATHNAME', 'model_encoding_wrapper' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION corgipile.model_encoding(text) IS 'the columns that a model makes features of, and how';
+CREATE FUNCTION corgipile.model_encoding(model bigint,
+    OUT column_name text, OUT column_type text, OUT encoding text, OUT features bigint, OUT on_null text, OUT details jsonb)
+    RETURNS SETOF record LANGUAGE sql STABLE STRICT AS $$ SELECT * FROM corgipile.model_encoding($1::pg_catalog.text) $$;
+
+CREATE FUNCTION corgipile.model_features(model text,
+    OUT feature integer, OUT column_name text, OUT name text, OUT mean double precision, OUT deviation double precision)
+    RETURNS SETOF record AS 'MODULE_PATHNAME', 'model_features_wrapper' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+-- Weights in the user's units: of a number that was centred and scaled, per unit of the column; the intercept, which is
+-- feature 0, goes with them. Classes as before: NULL where there is one row of weights.
+DROP FUNCTION corgipile.model_weights(bigint);
+DROP FUNCTION corgipile.model_weights(text);
+CREATE FUNCTION corgipile.model_weights(model text,
+    OUT class text, OUT feature integer, OUT name text, OUT weight double precision) RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+        WITH features AS MATERIALIZED (SELECT * FROM corgipile.model_features($1)),
+        weights AS MATERIALIZED (
+            SELECT CASE WHEN i.info ->> 'loss' = 'softmax' THEN i.info -> 'classes' ->> ((w.n - 1) / (i.n + 1))::int END AS class,
+                   (w.n - 1) / (i.n + 1) AS output,
+                   CASE WHEN (w.n - 1) % (i.n + 1) = i.n THEN 0 ELSE (w.n - 1) % (i.n + 1) + 1 END::int AS feature,
+                   w.weight::float8 AS weight, w.n
+            FROM (SELECT info, (info ->> 'n_features')::bigint AS n FROM corgipile.model_info($1) AS info OFFSET 0) AS i
+            CROSS JOIN LATERAL unnest(corgipile.weights_of($1)) WITH ORDINALITY AS w(weight, n))
+        SELECT w.class, w.feature, coalesce(f.name, '(intercept)'),
+               CASE WHEN w.feature > 0 THEN CASE f.deviation WHEN 1 THEN w.weight WHEN 0 THEN 0 ELSE w.weight / f.deviation END
+                    ELSE w.weight - coalesce((SELECT sum(o.weight * g.mean / g.deviation) FROM weights o JOIN features g USING (feature)
+                                              WHERE o.output = w.output AND g.mean <> 0 AND g.deviation <> 0), 0) END
+        FROM weights w LEFT JOIN features f USING (feature) ORDER BY w.n
+    $$;
+CREATE FUNCTION corgipile.model_weights(model bigint,
+    OUT class text, OUT feature integer, OUT name text, OUT weight double precision) RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT AS $$ SELECT * FROM corgipile.model_weights($1::pg_catalog.text) $$;
+COMMENT ON FUNCTION corgipile.model_weights(text) IS 'weights by feature and class, in the units of the columns; feature 0 is the intercept';
+
+-- What each feature of a row adds to the score; a number is as it was centred and scaled, and so is its weight.
+CREATE FUNCTION corgipile.encoded_row(model text, input record) RETURNS jsonb
+    AS 'MODULE_PATHNAME', 'corgipile_encoded_row' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION @extschema@.explain_prediction(model text, input anyelement,
+    OUT feature integer, OUT name text, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE plpgsql STABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    info jsonb := corgipile.model_info(model);
+    width bigint := (info ->> 'n_features')::bigint + 1;
+    predicted text;
+    skipped bigint := 0;
+BEGIN
+    -- An array that is not of double precision.
+    IF pg_typeof(input)::text LIKE '%[]' THEN
+        RETURN QUERY SELECT e.feature, coalesce(f.name, '(intercept)'), e.value, e.weight, e.contribution
+            FROM corgipile.explained(model, NULL, input::text::float8[]) AS e LEFT JOIN corgipile.model_features(model) AS f USING (feature);
+        RETURN;
+    END IF;
+    IF info ->> 'loss' = 'softmax' THEN
+        predicted := corgipile.predict(model, input);
+        skipped := width * ((SELECT c.n FROM jsonb_array_elements_text(info -> 'classes') WITH ORDINALITY AS c(class, n) WHERE c.class = predicted) - 1);
+    END IF;
+    RETURN QUERY
+        WITH weights AS MATERIALIZED (
+            SELECT CASE w.n - skipped WHEN width THEN 0 ELSE w.n - skipped END::int AS feature, w.weight::float8 AS weight
+            FROM unnest(corgipile.weights_of(model)) WITH ORDINALITY AS w(weight, n)
+            WHERE w.n > skipped AND w.n <= skipped + width),
+        row_values AS (
+            SELECT (e.pair ->> 0)::int AS feature, (e.pair ->> 1)::float8 AS value FROM jsonb_array_elements(corgipile.encoded_row(model, input)) AS e(pair)
+            UNION ALL SELECT 0, 1)
+        SELECT w.feature, coalesce(f.name, '(intercept)'), v.value, w.weight, w.weight * v.value
+        FROM row_values v JOIN weights w USING (feature) LEFT JOIN corgipile.model_features(model) AS f USING (feature)
+        ORDER BY abs(w.weight * v.value) DESC, w.feature;
+END
+$$;
+CREATE FUNCTION @extschema@.explain_prediction(model bigint, input anyelement,
+    OUT feature integer, OUT name text, OUT value double precision, OUT weight double precision, OUT contribution double precision)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE STRICT AS $$ SELECT * FROM @extschema@.explain_prediction($1::pg_catalog.text, $2) $$;

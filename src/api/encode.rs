@@ -79,6 +79,11 @@ impl RowEncoder {
         Some(&self.row)
     }
 
+    /// The row that was encoded last: numbers and values.
+    pub fn row(&self) -> (&[u32], &[f32]) {
+        (&self.row.indices, &self.row.values)
+    }
+
     /// Whether only features that are not 0 are given.
     pub fn is_sparse(&self) -> bool {
         self.encoder.encoding().sparse

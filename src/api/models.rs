@@ -418,6 +418,67 @@ fn usable(model_id: i64, change: bool) -> bool {
     catalog::is_usable(model_id, change)
 }
 
+/// The model that a name or id means, for the current role.
+fn looked_up(model: &str) -> Stored {
+    let key = ModelKey::Name(model.into());
+    catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key))
+}
+
+/// corgipile.model_features(model) → each feature: number from 1, name, and centre and deviation of its values, which are
+/// 0 and 1 where they are used as they are.
+#[pg_extern]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn model_features(
+    model: &str,
+) -> TableIterator<
+    'static,
+    (name!(feature, i32), name!(column_name, String), name!(name, String), name!(mean, f64), name!(deviation, f64)),
+> {
+    let model = looked_up(model).model;
+    let count = model.header.n_features;
+    TableIterator::new((0..count).map(move |i| {
+        let header = &model.header;
+        let found = header.encoding.as_ref().and_then(|encoding| encoding.feature(i));
+        let (column, scale) = match found {
+            Some((column, _, scale)) => (column.name.clone(), scale),
+            None => (header.features.last().cloned().unwrap_or_default(), None),
+        };
+        let (mean, deviation) = scale.map_or((0.0, 1.0), |scale| (scale.mean, scale.deviation));
+        (i as i32 + 1, column, header.feature_name(i), mean, deviation)
+    }))
+}
+
+/// corgipile.model_encoding(model) → each column that features are made of, and how.
+#[pg_extern]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn model_encoding(
+    model: &str,
+) -> TableIterator<
+    'static,
+    (
+        name!(column_name, String),
+        name!(column_type, String),
+        name!(encoding, String),
+        name!(features, i64),
+        name!(on_null, String),
+        name!(details, JsonB),
+    ),
+> {
+    let encoding = looked_up(model).model.header.encoding.clone();
+    let columns = encoding.map(|encoding| encoding.columns).unwrap_or_default();
+    TableIterator::new(columns.into_iter().map(|column| {
+        let text = |json: serde_json::Result<Value>| match json {
+            Ok(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        let details = serde_json::to_value(&column.kind).unwrap_or_default();
+        let (words, width) = (column.description(), column.width() as i64);
+        let on_null = text(serde_json::to_value(column.on_null));
+        let words = words.trim_start_matches('(').replace(')', "");
+        (column.name, column.sql_type, words, width, on_null, JsonB(details))
+    }))
+}
+
 /// corgipile.class_type(model) → the type that the model's classes can be cast to in a query.
 #[pg_extern]
 fn class_type(model: &str) -> String {

@@ -16,6 +16,7 @@ use crate::pg::types;
 use crate::pg_function;
 use corgipile_core::encoding::Encoding;
 use corgipile_core::model::Model;
+use corgipile_core::params::OnNull;
 use corgipile_core::tuples::Features;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{FromDatum, IntoDatum, PgMemoryContexts, PgSqlErrorCode, pg_sys};
@@ -307,13 +308,18 @@ impl Site {
     }
 
     /// Copies values into `self.values`.
-    fn read_values(&mut self, datum: pg_sys::Datum, element: Element) {
-        let array = open(datum).unwrap_or_else(|what| self.fail(Column::Values, what));
+    fn read_values(&mut self, datum: pg_sys::Datum, element: Element, model: &Model) -> Option<()> {
+        let array = match open(datum) {
+            // As in training, such a row is left out.
+            Err(Unusable::NullAt(_)) if model.header.params.on_null == OnNull::Skip => return None,
+            opened => opened.unwrap_or_else(|what| self.fail(Column::Values, what)),
+        };
         self.values.resize(array.len, 0.0);
         // SAFETY: `values` has room for all elements.
         if let Some(at) = unsafe { array::copy_values(array, element, self.values.as_mut_ptr()) } {
             self.fail_row(RowError::NotFinite(at));
         }
+        Some(())
     }
 
     /// Copies feature numbers into `self.indices`, from 1 to 0-based.
@@ -342,12 +348,12 @@ impl Site {
         }
         let sparse = match self.input {
             Input::Dense(element) => {
-                self.read_values(call.get(1)?, element);
+                self.read_values(call.get(1)?, element, model)?;
                 false
             }
             Input::Sparse(index, value) => {
                 let (k, v) = (call.get(1)?, call.get(2)?);
-                self.read_values(v, value);
+                self.read_values(v, value, model)?;
                 self.read_indices(k, index);
                 true
             }
@@ -363,7 +369,7 @@ impl Site {
                 }
                 let last = self.datums.len() - 1;
                 let values = self.datums[last]?;
-                self.read_values(values, element_of(types[last], &wanted[last], false));
+                self.read_values(values, element_of(types[last], &wanted[last], false), model)?;
                 if last == 1 {
                     let indices = self.datums[0]?;
                     self.read_indices(indices, element_of(types[0], &wanted[0], true));
@@ -467,6 +473,29 @@ pg_function!(
     pg_finfo_corgipile_columns_class,
     columns_class
 );
+
+pg_function!(
+    /// corgipile.encoded_row(model, row) → jsonb: [number from 1, value] of each feature of the row that is not 0.
+    corgipile_encoded_row,
+    pg_finfo_corgipile_encoded_row,
+    encoded_row
+);
+
+unsafe fn encoded_row(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
+    let row = match (&site.encoder, &model.header.encoding) {
+        (Some(encoder), Some(_)) => encoder.row(),
+        _ => (site.indices.as_slice(), site.values.as_slice()),
+    };
+    let sparse = model.header.encoding.as_ref().map_or(model.header.sparse, |encoding| encoding.sparse);
+    let pairs: Vec<serde_json::Value> = if sparse {
+        row.0.iter().zip(row.1).map(|(k, v)| serde_json::json!([k + 1, v])).collect()
+    } else {
+        (1..).zip(row.1).filter(|(_, v)| **v != 0.0).map(|(k, v): (u32, &f32)| serde_json::json!([k, v])).collect()
+    };
+    pgrx::JsonB(serde_json::Value::Array(pairs)).into_datum().unwrap_or_else(|| call.null())
+}
 
 /// Site (with the scores) and model of a call; `None` when an argument is NULL.
 unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>)> {
