@@ -239,12 +239,14 @@ BEGIN
 END
 $$;
 
--- The columns of a model as arguments of predict and the like, of a table that is called so.
+-- The columns of a model as arguments of corgipile.columns_predict and the like, of a table that is called so.
 CREATE FUNCTION corgipile.columns_of(model text, alias text) RETURNS text
     LANGUAGE sql STABLE STRICT
     SET search_path = pg_catalog, pg_temp
     AS $$
-        SELECT string_agg(format('%I.%I', $2, f.name), ', ' ORDER BY f.n)
+        -- A function has at most 100 arguments.
+        SELECT CASE WHEN count(*) > 90 THEN format('ROW(%s)', string_agg(format('%I.%I', $2, f.name), ', ' ORDER BY f.n))
+                    ELSE string_agg(format('%I.%I', $2, f.name), ', ' ORDER BY f.n) END
         FROM jsonb_array_elements_text(corgipile.model_info($1) -> 'features') WITH ORDINALITY AS f(name, n)
     $$;
 
@@ -430,6 +432,10 @@ BEGIN
         RAISE EXCEPTION 'model % was trained on expressions, so it has no columns to write an expression of', model
             USING ERRCODE = 'undefined_column';
     END IF;
+    IF info ? 'encoding' THEN
+        RAISE EXCEPTION 'model % encodes its columns, which is not written as an expression', model
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use export_model, which holds the encoding, or train on arrays.';
+    END IF;
     FOR output IN 0 .. jsonb_array_length(exported -> 'coef_') - 1 LOOP
         SELECT coalesce('{' || string_agg(w, ',' ORDER BY n) || '}', '{}') INTO weights
         FROM jsonb_array_elements_text(exported -> 'coef_' -> output) WITH ORDINALITY AS e(w, n);
@@ -605,6 +611,9 @@ COMMENT ON FUNCTION corgipile.model_weights(text) IS 'weights by feature and cla
 -- What each feature of a row adds to the score; a number is as it was centred and scaled, and so is its weight.
 CREATE FUNCTION corgipile.encoded_row(model text, input record) RETURNS jsonb
     AS 'MODULE_PATHNAME', 'corgipile_encoded_row' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+-- The same for an array.
+DROP FUNCTION @extschema@.explain_prediction(text, double precision[]);
+DROP FUNCTION @extschema@.explain_prediction(bigint, double precision[]);
 CREATE FUNCTION @extschema@.explain_prediction(model text, input anyelement,
     OUT feature integer, OUT name text, OUT value double precision, OUT weight double precision, OUT contribution double precision)
     RETURNS SETOF record
@@ -620,7 +629,8 @@ BEGIN
     -- An array that is not of double precision.
     IF pg_typeof(input)::text LIKE '%[]' THEN
         RETURN QUERY SELECT e.feature, coalesce(f.name, '(intercept)'), e.value, e.weight, e.contribution
-            FROM corgipile.explained(model, NULL, input::text::float8[]) AS e LEFT JOIN corgipile.model_features(model) AS f USING (feature);
+            FROM corgipile.explained(model, NULL, input::text::float8[]) AS e LEFT JOIN corgipile.model_features(model) AS f USING (feature)
+            ORDER BY abs(e.contribution) DESC, e.feature;
         RETURN;
     END IF;
     IF info ->> 'loss' = 'softmax' THEN

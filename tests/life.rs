@@ -48,12 +48,18 @@ fn dump_and_restore_keep_models_and_their_ids() {
              SELECT grant_model('kept', 'public');
              CREATE TABLE mood_table AS SELECT id, features_v, CASE label WHEN 0 THEN 'no' ELSE 'yes' END AS label FROM wide;
              SELECT train_sgd('mood_table', model_name => 'text');
-             CREATE VIEW predicted AS SELECT id, prediction FROM mood_table PREDICT BY 'text'",
+             CREATE VIEW predicted AS SELECT id, prediction FROM mood_table PREDICT BY 'text';
+             CREATE TABLE kinds AS SELECT id, label = 0 AS y, 'c' || id % 5 AS t, timestamptz '2024-01-01' + id * interval '1 hour' AS at,
+                 CASE WHEN id % 7 > 0 THEN id / 3.0 END AS n, features_v AS a FROM wide;
+             SELECT train_sgd('kinds', 'y', exclude => '{id}', on_null => 'mean', model_name => 'columns');
+             SELECT train_sgd('kinds', 't', '{n,at,y}', on_null => 'zero', encode => '{\"n\": {\"is_null\": true}}', model_name => 'classes');
+             CREATE VIEW of_columns AS SELECT id, prediction, probability FROM kinds PREDICT BY 'columns'",
         )
         .expect("trains");
     client.batch_execute("CREATE DATABASE restored").expect("creates");
     client.batch_execute("CREATE DATABASE without_source").expect("creates");
-    let predictions = "SELECT md5(string_agg(predict('text', features_v) || predict_score('kept', features_v), ',' ORDER BY id)) FROM wide";
+    let predictions = "SELECT md5(string_agg(predict('text', features_v) || predict_score('kept', features_v), ',' ORDER BY id)) ||
+        (SELECT md5(string_agg(prediction || ' ' || probability || predict_score('classes', kinds), ',' ORDER BY id)) FROM of_columns JOIN kinds USING (id)) FROM wide";
     let before: String = value(&mut client, predictions);
     let vector: String = value(&mut client, VECTOR);
     let next: i64 = value(&mut client, "SELECT last_value FROM corgipile.model_id_seq");
@@ -76,8 +82,14 @@ fn dump_and_restore_keep_models_and_their_ids() {
     let id: i64 = value(&mut restored, "SELECT train_sgd('wide')");
     assert_eq!(id, next + 1, "the sequence came along");
     // Models alone, without the tables they were trained on.
-    std::fs::write(&dump, run("pg_dump", &["-T", "wide", "-T", "mood_table", "-T", "predicted", "postgres"]))
-        .expect("writes");
+    std::fs::write(
+        &dump,
+        run(
+            "pg_dump",
+            &["-T", "wide", "-T", "mood_table", "-T", "predicted", "-T", "kinds", "-T", "of_columns", "postgres"],
+        ),
+    )
+    .expect("writes");
     run("psql", &["-X", "-v", "ON_ERROR_STOP=1", "-d", "without_source", "-f", &dump]);
     assert_eq!(value::<String>(&mut server.connect_to("without_source"), VECTOR), vector);
 }

@@ -211,7 +211,9 @@ impl Column {
         let kind = match &self.kind {
             Kind::Number(scale) | Kind::Ordinal { scale, .. } if scale.deviation == 0.0 => "(one value only)".into(),
             Kind::Number(_) => "(number)".into(),
-            Kind::OneHot { values, other } => format!("(one of {}{})", values.len(), if *other { " or other" } else { "" }),
+            Kind::OneHot { values, other } => {
+                format!("(one of {}{})", values.len(), if *other { " or other" } else { "" })
+            }
             Kind::Hash { buckets } => format!("(hash of {buckets})"),
             Kind::Ordinal { values, .. } => format!("(rank of {})", values.len()),
             Kind::Time { scale, periods } => {
@@ -346,7 +348,13 @@ impl Encoder {
 
     /// Encodes one value of a row, the columns in order; `first` is the number of the column's first feature, and the
     /// result that of the next column's. `None`: the row is to be left out.
-    pub fn add(&self, row: &mut Row, number: usize, first: u32, value: Value<'_>) -> std::result::Result<Option<u32>, Fault> {
+    pub fn add(
+        &self,
+        row: &mut Row,
+        number: usize,
+        first: u32,
+        value: Value<'_>,
+    ) -> std::result::Result<Option<u32>, Fault> {
         let Some(column) = self.encoding.columns.get(number) else { return Ok(Some(first)) };
         let (own, width) = (column.own_width() as u32, column.width() as u32);
         let sparse = self.encoding.sparse;
@@ -459,7 +467,8 @@ impl Wish {
     }
 
     fn parse(column: &str, json: &Json) -> Result<Self> {
-        let bad = || Error::BadOption { name: "encode", value: format!("\"{column}\": {json}"), expected: WISHES.into() };
+        let bad =
+            || Error::BadOption { name: "encode", value: format!("\"{column}\": {json}"), expected: WISHES.into() };
         let kind = |text: &str| -> Result<WishedKind> {
             let (name, parameter) = text.split_once(':').map_or((text, None), |(name, n)| (name, Some(n)));
             let parameter = match parameter {
@@ -597,7 +606,12 @@ impl Learner {
     }
 
     /// A value of the row, which is at `place`.
-    pub fn add(&mut self, number: usize, value: Value<'_>, place: Option<(u32, u16)>) -> std::result::Result<(), Fault> {
+    pub fn add(
+        &mut self,
+        number: usize,
+        value: Value<'_>,
+        place: Option<(u32, u16)>,
+    ) -> std::result::Result<(), Fault> {
         let Some((_, seen)) = self.columns.get_mut(number) else { return Ok(()) };
         match value {
             Value::Null => {
@@ -644,8 +658,11 @@ impl Learner {
 
     /// NULLs in columns where they are an error, if `on_null` is what is asked of all.
     pub fn nulls(&self, on_null: Option<OnNull>) -> Vec<Nulls> {
-        let wrong = self.columns.iter().filter(|(column, seen)| seen.nulls > 0 && rule(column, on_null) == OnNull::Error);
-        wrong.map(|(column, seen)| Nulls { column: column.name.clone(), count: seen.nulls, first: seen.first_null }).collect()
+        let wrong =
+            self.columns.iter().filter(|(column, seen)| seen.nulls > 0 && rule(column, on_null) == OnNull::Error);
+        wrong
+            .map(|(column, seen)| Nulls { column: column.name.clone(), count: seen.nulls, first: seen.first_null })
+            .collect()
     }
 
     /// The encoding, and the columns that are left out because they say nothing, with the reason. `on_null` is what is
@@ -882,7 +899,14 @@ mod tests {
 
     #[test]
     fn wishes_are_checked() {
-        for bad in [json!([]), json!({"a": "onehot"}), json!({"a": "hash:0"}), json!({"a": {"on_null": "nothing"}}), json!({"a": {"x": 1}}), json!({"a": "number:3"})] {
+        for bad in [
+            json!([]),
+            json!({"a": "onehot"}),
+            json!({"a": "hash:0"}),
+            json!({"a": {"on_null": "nothing"}}),
+            json!({"a": {"x": 1}}),
+            json!({"a": "number:3"}),
+        ] {
             assert!(Wish::parse_all(&bad).is_err(), "{bad}");
         }
         let wish = |text: &str| Wish::parse_all(&json!({"a": text})).expect("a wish")["a"].clone();
@@ -929,7 +953,8 @@ mod tests {
 
     #[test]
     fn columns_that_name_rows_are_left_out() {
-        let mut learner = Learner::new(vec![learnt("name", Nature::Category), learnt("nothing", Nature::Number)], 1 << 20);
+        let mut learner =
+            Learner::new(vec![learnt("name", Nature::Category), learnt("nothing", Nature::Number)], 1 << 20);
         for i in 0..500 {
             learner.next_row();
             learner.add(0, Value::Text(format!("n{i}").as_bytes()), None).expect("adds");

@@ -259,6 +259,9 @@ fn weights(out: &mut String, model: &Model) {
         );
     }
     out.push_str("</table>");
+    if model.header.encoding.is_some() {
+        out.push_str("<p class=\"note\">Of features as they are trained on: numbers centred and scaled.</p>");
+    }
 }
 
 /// The page.

@@ -24,6 +24,74 @@ macro_rules! pg_function {
     };
 }
 
+/// Columns among the arguments of a call: each is one, from some place on, or one row holds them all. A function takes
+/// at most 100 arguments, so more columns than [`Spread::MOST`] come as a row.
+pub struct Spread {
+    from: usize,
+    row: Option<pg_sys::TupleDesc>,
+    values: Vec<pg_sys::Datum>,
+    nulls: Vec<bool>,
+}
+
+impl Spread {
+    /// As many columns are passed one by one.
+    pub const MOST: usize = 90;
+
+    /// The columns from argument `from` on, and their types; what is kept of a row's type lives in `context`.
+    ///
+    /// # Safety
+    /// A valid call frame; the result does not outlive `context`.
+    pub unsafe fn new(call: Call, from: usize, context: pg_sys::MemoryContext) -> (Self, Vec<pg_sys::Oid>) {
+        let mut this = Self { from, row: None, values: Vec::new(), nulls: Vec::new() };
+        let alone = call.len() == from + 1 && call.type_of(from) == pg_sys::RECORDOID;
+        let Some(row) = call.get(from).filter(|_| alone) else {
+            return (this, (from..call.len()).map(|i| call.type_of(i)).collect());
+        };
+        // SAFETY: a composite value says what its type is; the copy of the type lives in the context.
+        unsafe {
+            let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
+            let (oid, typmod) = ((*header).t_choice.t_datum.datum_typeid, (*header).t_choice.t_datum.datum_typmod);
+            let old = pg_sys::MemoryContextSwitchTo(context);
+            let descriptor = pg_sys::lookup_rowtype_tupdesc_copy(oid, typmod);
+            pg_sys::MemoryContextSwitchTo(old);
+            let columns = (*descriptor).natts as usize;
+            this.row = Some(descriptor);
+            this.values = vec![pg_sys::Datum::from(0); columns];
+            this.nulls = vec![true; columns];
+            (this, (1..=columns as i32).map(|i| pg_sys::SPI_gettypeid(descriptor, i)).collect())
+        }
+    }
+
+    /// Takes the row of this call apart, if it is one.
+    ///
+    /// # Safety
+    /// A call as the one that this was made for.
+    pub unsafe fn read(&mut self, call: Call) {
+        let (Some(descriptor), Some(row)) = (self.row, call.get(self.from)) else { return };
+        // SAFETY: by contract a row of that type, which has as many columns as there are places.
+        unsafe {
+            let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
+            let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
+            tuple.t_len = pgrx::varlena::varsize_4b(header.cast()) as u32;
+            tuple.t_data = header;
+            pg_sys::heap_deform_tuple(&mut tuple, descriptor, self.values.as_mut_ptr(), self.nulls.as_mut_ptr());
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self, call: Call) -> usize {
+        if self.row.is_none() { call.len() - self.from } else { self.values.len() }
+    }
+
+    /// Column `i` of this call, NULL as `None`.
+    pub fn get(&self, call: Call, i: usize) -> Option<pg_sys::Datum> {
+        if self.row.is_none() {
+            return call.get(self.from + i);
+        }
+        self.values.get(i).copied().filter(|_| !self.nulls[i])
+    }
+}
+
 /// A call in progress.
 #[derive(Clone, Copy)]
 pub struct Call(pub pg_sys::FunctionCallInfo);

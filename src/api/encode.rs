@@ -1,7 +1,7 @@
 //! Columns of any type as features: learning how (`corgipile.learn_encoding`, an aggregate), and doing it
 //! (`corgipile.encode`, whose result the aggregate `corgipile.sgd` takes).
 
-use super::arguments::Call;
+use super::arguments::{Call, Spread};
 use crate::error;
 use crate::guc::Settings;
 use crate::pg::types;
@@ -130,7 +130,7 @@ pg_function!(
 
 unsafe fn encode(call: Call) -> pg_sys::Datum {
     // SAFETY: fn_extra is ours; what it points to lives in the function's memory context and is dropped with it.
-    let encoder = unsafe {
+    let (encoder, columns) = unsafe {
         let flinfo = (*call.0).flinfo;
         if (*flinfo).fn_extra.is_null() {
             let Some(JsonB(json)) = call.get(0).and_then(|datum| JsonB::from_datum(datum, false)) else {
@@ -138,15 +138,20 @@ unsafe fn encode(call: Call) -> pg_sys::Datum {
             };
             let encoding: Encoding =
                 serde_json::from_value(json).unwrap_or_else(|e| error::internal(&format!("not an encoding: {e}")));
-            let types: Vec<pg_sys::Oid> = (1..call.len()).map(|i| call.type_of(i)).collect();
-            let encoder = RowEncoder::new(encoding, &types);
-            (*flinfo).fn_extra = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(encoder).cast();
+            let (columns, types) = Spread::new(call, 1, (*flinfo).fn_mcxt);
+            let site = (RowEncoder::new(encoding, &types), columns);
+            (*flinfo).fn_extra = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(site).cast();
         }
-        &mut *(*flinfo).fn_extra.cast::<RowEncoder>()
+        let site = &mut *(*flinfo).fn_extra.cast::<(RowEncoder, Spread)>();
+        (&mut site.0, &mut site.1)
     };
     let sparse = encoder.is_sparse();
-    // SAFETY: the arguments have the types that the encoder was made for.
-    let Some(row) = (unsafe { encoder.encode(|i| call.get(i + 1)) }) else { return call.null() };
+    // SAFETY: the columns have the types that the encoder was made for.
+    let encoded = unsafe {
+        columns.read(call);
+        encoder.encode(|i| columns.get(call, i))
+    };
+    let Some(row) = encoded else { return call.null() };
     // SAFETY: palloc gives what is asked for, or raises an error; all of it is written.
     unsafe {
         if sparse {
@@ -201,22 +206,25 @@ struct Learning {
     names: Vec<String>,
     on_null: Option<OnNull>,
     rows: u64,
+    columns: Spread,
 }
 
 impl Learning {
-    fn new(call: Call) -> Self {
+    fn new(call: Call, context: pg_sys::MemoryContext) -> Self {
         types::require_utf8();
         // SAFETY: a jsonb argument.
         let request = call.get(1).and_then(|datum| unsafe { JsonB::from_datum(datum, false) });
         let request: Option<Request> = request.and_then(|JsonB(json)| serde_json::from_value(json).ok());
-        let Some(request) = request.filter(|request| request.columns.len() + 3 == call.len()) else {
+        // SAFETY: the aggregate's context outlives its state.
+        let (spread, given) = unsafe { Spread::new(call, 3, context) };
+        let Some(request) = request.filter(|request| request.columns.len() == given.len()) else {
             error::internal("corgipile.learn_encoding was called with other arguments")
         };
         let wishes = request.encode.as_ref().map(Wish::parse_all).transpose().unwrap_or_else(|e| error::raise(e));
         let mut wishes = wishes.unwrap_or_default();
         let (mut columns, mut readers, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for (i, Asked { name, labels }) in request.columns.into_iter().enumerate() {
-            let oid = call.type_of(i + 3);
+            let oid = given[i];
             let wish = wishes.remove(&name).unwrap_or_default();
             let own = values::nature(oid).unwrap_or(Nature::Category);
             let nature = wish.nature(own);
@@ -227,7 +235,7 @@ impl Learning {
             columns.push(Learnt { name, sql_type, nature, labels, wish, named: request.named });
         }
         let learner = Learner::new(columns, Settings::read().memory_limit / 4);
-        Self { learner, readers, names, on_null: request.on_null, rows: 0 }
+        Self { learner, readers, names, on_null: request.on_null, rows: 0, columns: spread }
     }
 
     unsafe fn add(&mut self, call: Call) {
@@ -241,16 +249,21 @@ impl Learning {
             let tid = unsafe { *datum.cast_mut_ptr::<pg_sys::ItemPointerData>() };
             ((u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo), tid.ip_posid)
         });
+        // SAFETY: a call of the same aggregate.
+        unsafe { self.columns.read(call) };
         for (i, reader) in self.readers.iter_mut().enumerate() {
-            // SAFETY: an argument of the reader's type.
-            let value = unsafe { reader.value(call.get(i + 3)) };
+            // SAFETY: a column of the reader's type.
+            let value = unsafe { reader.value(self.columns.get(call, i)) };
             if let Err(fault) = self.learner.add(i, value, place) {
                 let place = place.map_or_else(String::new, |(page, line)| format!(" in the row at ({page},{line})"));
                 let nothing = Encoder::new(Encoding { columns: Vec::new(), sparse: false });
                 if let Fault::Length(i, len) = fault {
                     error::fail(
                         PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
-                        format!("the array in column \"{}\" has {len} elements{place}, and others another number", self.names[i]),
+                        format!(
+                            "the array in column \"{}\" has {len} elements{place}, and others another number",
+                            self.names[i]
+                        ),
                         Some("Arrays that are features have the same length in every row, and at least one element."),
                     );
                 }
@@ -309,7 +322,7 @@ unsafe fn learn_transition(call: Call) -> pg_sys::Datum {
     let context = context(call);
     let state: *mut Option<Learning> = match call.get(0) {
         Some(state) => state.cast_mut_ptr(),
-        None => PgMemoryContexts::For(context).leak_and_drop_on_delete(Some(Learning::new(call))),
+        None => PgMemoryContexts::For(context).leak_and_drop_on_delete(Some(Learning::new(call, context))),
     };
     // SAFETY: made here; nothing else holds it meanwhile.
     if let Some(learning) = unsafe { &mut *state } {

@@ -8,3 +8,5 @@ mod models;
 mod predict;
 mod roc_auc;
 mod train;
+
+pub use train::spread;

@@ -4,7 +4,7 @@
 //! The model is looked up once per statement and call site, and again when the visible state of the
 //! database may have changed.
 
-use super::arguments::Call;
+use super::arguments::{Call, Spread};
 use super::encode::{RowEncoder, names};
 use crate::catalog::{self, ModelKey};
 use crate::customscan::tuple_shuffle::element_of;
@@ -78,6 +78,8 @@ struct Site {
     /// Where the columns are in a row, of the model that was used last.
     columns: Option<RowColumns>,
     datums: Vec<Option<pg_sys::Datum>>,
+    /// The columns among the arguments.
+    spread: Option<Spread>,
     /// For the same model, where it encodes columns.
     encoder: Option<RowEncoder>,
 }
@@ -133,6 +135,7 @@ impl Site {
             scores: Vec::new(),
             columns: None,
             datums: Vec::new(),
+            spread: None,
             encoder: None,
         }
     }
@@ -244,10 +247,20 @@ impl Site {
         self.datums.clear();
         match self.input {
             Input::Columns(from) => {
-                self.datums.extend((from..call.len()).map(|i| call.get(i)));
                 // Only a first call asks for types.
-                let known = self.encoder.is_some();
-                Some(if known { Vec::new() } else { (from..call.len()).map(|i| call.type_of(i)).collect() })
+                let types = if self.spread.is_none() || self.encoder.is_none() {
+                    // SAFETY: the site lives in the function's memory context.
+                    let (spread, types) = unsafe { Spread::new(call, from, (*(*call.0).flinfo).fn_mcxt) };
+                    self.spread = Some(spread);
+                    types
+                } else {
+                    Vec::new()
+                };
+                let spread = self.spread.as_mut()?;
+                // SAFETY: a call of the same site.
+                unsafe { spread.read(call) };
+                self.datums.extend((0..spread.len(call)).map(|i| spread.get(call, i)));
+                Some(types)
             }
             _ => {
                 let row = call.get(1)?;
@@ -276,7 +289,10 @@ impl Site {
             error::fail(
                 PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
                 "the model was trained on columns, and cannot be given an array",
-                Some(&format!("Pass a row with the columns {}: predict(model, t), or use PREDICT BY.", names(encoding))),
+                Some(&format!(
+                    "Pass a row with the columns {}: predict(model, t), or use PREDICT BY.",
+                    names(encoding)
+                )),
             );
         }
         let types = self.read_columns(call, model)?;
@@ -284,11 +300,8 @@ impl Site {
         let encoder = encoder.get_or_insert_with(|| RowEncoder::new(encoding.clone(), &types));
         // SAFETY: the datums are the model's columns, of the types that the encoder was made for.
         let row = unsafe { encoder.encode(|i| datums.get(i).copied().flatten()) }?;
-        let features = if encoding.sparse {
-            Features::Sparse(&row.indices, &row.values)
-        } else {
-            Features::Dense(&row.values)
-        };
+        let features =
+            if encoding.sparse { Features::Sparse(&row.indices, &row.values) } else { Features::Dense(&row.values) };
         model.scores(features, scores).unwrap_or_else(|e| error::raise(e));
         Some(())
     }
@@ -618,7 +631,8 @@ unsafe fn prediction_probability(call: Call) -> pg_sys::Datum {
 
 unsafe fn columns_probability(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    unsafe { evaluate_columns(call, 1) }.map_or_else(|| call.null(), |(site, model)| own_probability(call, site, &model))
+    unsafe { evaluate_columns(call, 1) }
+        .map_or_else(|| call.null(), |(site, model)| own_probability(call, site, &model))
 }
 
 fn own_probability(call: Call, site: &Site, model: &Model) -> pg_sys::Datum {

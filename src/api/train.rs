@@ -1,6 +1,6 @@
 //! `train_sgd`: finds the columns, runs the aggregate query as the caller, stores the model.
 
-use super::arguments::Call;
+use super::arguments::{Call, Spread};
 use super::encode::unusable;
 use super::models::{check_new_name, require_writable};
 use crate::catalog;
@@ -67,7 +67,7 @@ impl Columns {
     pub fn query(&self, source: &Source, result: &str) -> String {
         let quote = |name: &String| pgrx::spi::quote_identifier(name);
         let features: Vec<String> = self.features.iter().map(quote).collect();
-        let mut features = features.join(", ");
+        let mut features = if self.encoding.is_some() { spread(&features) } else { features.join(", ") };
         if let Some(encoding) = &self.encoding {
             let form = if encoding.sparse { "encode_sparse" } else { "encode_dense" };
             features = format!("corgipile.{form}($2, {features})");
@@ -87,10 +87,18 @@ impl Columns {
     pub fn on_null(&self, asked: Option<String>) -> Option<String> {
         match &self.encoding {
             None => asked,
-            Some(encoding) if encoding.columns.iter().any(|column| column.on_null == OnNull::Skip) => Some("skip".into()),
+            Some(encoding) if encoding.columns.iter().any(|column| column.on_null == OnNull::Skip) => {
+                Some("skip".into())
+            }
             Some(_) => asked.filter(|on_null| on_null == "skip"),
         }
     }
+}
+
+/// Columns as the arguments of a function that takes any number of them.
+pub fn spread(columns: &[String]) -> String {
+    let list = columns.join(", ");
+    if columns.len() > Spread::MOST { format!("ROW({list})") } else { list }
 }
 
 /// WHERE and the condition, if there is one.
@@ -123,7 +131,10 @@ impl Source {
 
     /// The features where they are arrays as they stand: one, or numbers and values.
     fn arrays(&self, asked: &Asked) -> Option<Vec<String>> {
-        if asked.encode.is_some() || !asked.exclude.is_empty() || asked.on_null.as_deref().is_some_and(|on_null| on_null == "mean" || on_null == "zero") {
+        if asked.encode.is_some()
+            || !asked.exclude.is_empty()
+            || asked.on_null.as_deref().is_some_and(|on_null| on_null == "mean" || on_null == "zero")
+        {
             return None;
         }
         let is_array = |name: &str| types::element(self.type_of(name)).is_some();
@@ -197,7 +208,11 @@ impl Source {
             error::fail(
                 PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
                 format!("{} has no column to make features of", self.name),
-                Some(&format!("Name them: train_sgd('{}', '{target}', '{{column,…}}'). Features are {}.", self.name, values::ACCEPTED)),
+                Some(&format!(
+                    "Name them: train_sgd('{}', '{target}', '{{column,…}}'). Features are {}.",
+                    self.name,
+                    values::ACCEPTED
+                )),
             );
         }
         (features, left_out)
@@ -264,7 +279,9 @@ impl Source {
                     error::raise(Error::WarmStart(format!("its features are {theirs}, not {ours}")));
                 }
                 if asked.encode.is_some() {
-                    error::raise(Error::WarmStart("its columns are encoded as they were: encode cannot be given".into()));
+                    error::raise(Error::WarmStart(
+                        "its columns are encoded as they were: encode cannot be given".into(),
+                    ));
                 }
                 columns.features = theirs;
                 columns.left_out.clear();
@@ -272,11 +289,8 @@ impl Source {
                 return;
             }
         }
-        let described: Vec<Value> = columns
-            .features
-            .iter()
-            .map(|name| json!({ "name": name, "labels": self.labels(name) }))
-            .collect();
+        let described: Vec<Value> =
+            columns.features.iter().map(|name| json!({ "name": name, "labels": self.labels(name) })).collect();
         let request = json!({
             "columns": described, "encode": asked.encode, "on_null": on_null, "named": asked.features.is_some(),
         });
@@ -285,7 +299,7 @@ impl Source {
         let place = if self.stored { "ctid" } else { "NULL::pg_catalog.tid" };
         let query = format!(
             "SELECT corgipile.learn_encoding($1, {place}, {}) FROM {}{}",
-            names.join(", "),
+            spread(&names),
             self.name,
             condition(columns.filter.as_deref())
         );
@@ -304,7 +318,8 @@ impl Source {
         columns.left_out.extend(left_out);
         columns.features = encoding.columns.iter().map(|column| column.name.clone()).collect();
         if columns.features.is_empty() {
-            let reasons: Vec<String> = columns.left_out.iter().map(|(name, reason)| format!("{name} {reason}")).collect();
+            let reasons: Vec<String> =
+                columns.left_out.iter().map(|(name, reason)| format!("{name} {reason}")).collect();
             error::fail(
                 PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
                 format!("{} has no column to make features of: {}", self.name, reasons.join(", ")),

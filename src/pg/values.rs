@@ -49,7 +49,12 @@ fn of_type(oid: pg_sys::Oid) -> Option<(Nature, Read)> {
         pg_sys::NUMERICOID => (Nature::Number, Read::Numeric),
         pg_sys::INTERVALOID => (Nature::Number, Read::Interval),
         pg_sys::TEXTOID | pg_sys::VARCHAROID => (Nature::Category, Read::Bytes),
-        pg_sys::BPCHAROID | pg_sys::CHAROID | pg_sys::NAMEOID | pg_sys::UUIDOID | pg_sys::INETOID | pg_sys::CIDROID
+        pg_sys::BPCHAROID
+        | pg_sys::CHAROID
+        | pg_sys::NAMEOID
+        | pg_sys::UUIDOID
+        | pg_sys::INETOID
+        | pg_sys::CIDROID
         | pg_sys::MACADDROID => (Nature::Category, Read::Text),
         pg_sys::DATEOID => (Nature::Date, Read::Date),
         pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID => (Nature::Moment, Read::Moment),
@@ -114,11 +119,8 @@ impl Reader {
                 Read::Float4 => f64::from(f32::from_bits(word as u32)),
                 Read::Float8 => f64::from_bits(word as u64),
                 Read::Numeric => {
-                    let double = pg_sys::DirectFunctionCall1Coll(
-                        Some(numeric_float8_no_overflow),
-                        pg_sys::InvalidOid,
-                        datum,
-                    );
+                    let double =
+                        pg_sys::DirectFunctionCall1Coll(Some(numeric_float8_no_overflow), pg_sys::InvalidOid, datum);
                     f64::from_bits(double.value() as u64)
                 }
                 // The two ends of time are not numbers.
@@ -137,8 +139,7 @@ impl Reader {
                 }
                 Read::Interval => {
                     let interval = &*datum.cast_mut_ptr::<pg_sys::Interval>();
-                    interval.time as f64 / 1e6
-                        + (f64::from(interval.day) + 30.0 * f64::from(interval.month)) * DAY
+                    interval.time as f64 / 1e6 + (f64::from(interval.day) + 30.0 * f64::from(interval.month)) * DAY
                 }
                 Read::Bytes => return Value::Text(types::varlena_bytes(datum)),
                 Read::Enum => {

@@ -1,6 +1,7 @@
 //! Surgery on the raw parse tree: a table becomes a subselect with the extra columns.
 
 use super::clauses::{Clause, Model};
+use crate::api::spread;
 use crate::catalog::{self, ModelKey};
 use crate::pg::relation::string;
 use crate::pg::{list, parser, types};
@@ -179,8 +180,8 @@ fn extra_columns(alias: &str, model: &Model) -> String {
     };
     let features: Vec<String> =
         header.features.iter().map(|name| format!("{alias}.{}", quote_identifier(name))).collect();
-    let features = features.join(", ");
     if header.encoding.is_some() {
+        let features = spread(&features);
         // NULLs among the columns are the model's to judge.
         return if header.loss.is_classification() {
             let class = types::castable(&header.target_type).unwrap_or_else(|| "pg_catalog.text".into());
@@ -192,6 +193,7 @@ fn extra_columns(alias: &str, model: &Model) -> String {
             format!("corgipile.columns_value({key}, {features}) AS prediction")
         };
     }
+    let features = features.join(", ");
     if header.loss.is_classification() {
         let class = types::castable(&header.target_type).unwrap_or_else(|| "pg_catalog.text".into());
         format!(

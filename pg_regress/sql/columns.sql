@@ -1,0 +1,121 @@
+-- Features made of columns of every type.
+\set SHOW_CONTEXT never
+\set VERBOSITY terse
+SET client_min_messages = warning;
+SET timezone = 'UTC';
+CREATE TYPE grade AS ENUM ('poor', 'fair', 'good');
+CREATE DOMAIN percent AS numeric CHECK (VALUE BETWEEN 0 AND 100);
+CREATE TABLE kinds (
+    id bigserial PRIMARY KEY, numbered int GENERATED ALWAYS AS IDENTITY,
+    i2 smallint, i4 integer, i8 bigint, n numeric, f4 real, f8 double precision, b boolean, pc percent,
+    t text, vc varchar(10), c char(6), u uuid, ip inet, g grade,
+    d date, ts timestamp, tz timestamptz, tm time, iv interval,
+    a4 real[], a8 double precision[], ai integer[], doc json, twice double precision GENERATED ALWAYS AS (f8 * 2) STORED,
+    y boolean, z text, amount numeric);
+INSERT INTO kinds (i2, i4, i8, n, f4, f8, b, pc, t, vc, c, u, ip, g, d, ts, tz, tm, iv, a4, a8, ai, doc, y, z, amount)
+SELECT i % 7, i, i * 1000000000::bigint, i / 3.0, i % 11, sin(i), i % 3 = 0, i % 101,
+       'text ' || i % 4, 'v' || i % 5, 'c' || i % 3, md5((i % 6)::text)::uuid, ('10.0.0.' || i % 5)::inet, (enum_range(NULL::grade))[1 + i % 3],
+       date '2024-01-01' + i, timestamp '2024-01-01' + i * interval '1 hour', timestamptz '2024-01-01' + i * interval '1 hour', time '00:00' + i * interval '7 min', i * interval '1 hour',
+       ARRAY[i % 2, i % 5], ARRAY[i % 3], ARRAY[i % 2, i % 3, i % 4], '{}', i % 2 = 0, (ARRAY['x', 'y', 'z'])[1 + i % 3], i * 1.5
+FROM generate_series(1, 600) AS i;
+ALTER TABLE kinds ADD COLUMN gone text;
+ALTER TABLE kinds DROP COLUMN gone;
+-- Everything at once: what is left out is said.
+RESET client_min_messages;
+SELECT train_sgd('kinds', 'y', model_name => 'all kinds', exclude => '{z}') AS trained \gset
+SET client_min_messages = warning;
+SELECT column_name, column_type, encoding, features, on_null FROM corgipile.model_encoding('all kinds');
+SELECT count(*) FILTER (WHERE prediction = y) > 590 AS right, pg_typeof(min(prediction::int)) FROM kinds PREDICT BY 'all kinds';
+-- A target of any type, in its own values.
+SELECT train_sgd('kinds', 'z', '{t,c,g,vc}', model_name => 'z') > 0 AS trained;
+SELECT train_sgd('kinds', 'g', '{i4,z}', model_name => 'g') > 0 AS trained;
+SELECT count(*) FILTER (WHERE prediction = g) AS right, pg_typeof(max(prediction)) FROM kinds PREDICT BY 'g';
+SELECT train_sgd('kinds', 'd', '{z,y}', model_name => 'd', loss => 'softmax', filter => 'i4 <= 4') > 0 AS trained;
+SELECT pg_typeof(prediction) AS type, count(*) FROM kinds PREDICT BY 'd' WHERE i4 <= 4 GROUP BY 1;
+SELECT train_sgd('kinds', 'amount', '{n,t}', model_name => 'amount') > 0 AS trained;
+SELECT r2_score > 0.99 AS good FROM evaluate_sgd('amount', 'kinds');
+-- The same numbers by every way.
+SELECT count(*) AS rows, bool_and(predict('z', k) = p.prediction::text) AS class, bool_and(predict_proba('z', k) = p.probability) AS probability,
+       bool_and((SELECT sum(e.contribution) FROM explain_prediction('z', k) AS e) BETWEEN predict_score('z', k) - 1e-5 AND predict_score('z', k) + 1e-5) AS adds_up
+FROM kinds AS k JOIN (SELECT id, prediction, probability FROM kinds PREDICT BY 'z') AS p USING (id) WHERE id <= 50;
+-- Each encoding with each kind of column, with and without NULL.
+CREATE TABLE holes AS SELECT id, y, CASE WHEN id % 10 > 0 THEN f8 END AS f8, CASE WHEN id % 9 > 0 THEN t END AS t, CASE WHEN id % 8 > 0 THEN g END AS g,
+       CASE WHEN id % 7 > 0 THEN ts END AS ts, CASE WHEN id % 6 > 0 THEN a4 END AS a4, i4 FROM kinds;
+CREATE FUNCTION encoded(col text, how text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE id bigint; said text;
+BEGIN
+    id := train_sgd('holes', 'y', ARRAY[col, 'i4'], encode => how::jsonb, max_epochs => 1);
+    EXECUTE format('SELECT e.encoding || '' '' || e.features || '' '' || e.on_null || '' rows '' || m.rows_used || '' predicted '' || (SELECT count(predict(%s::bigint, h)) FROM holes h)
+        FROM corgipile.model_encoding(%s) e, corgipile.models m WHERE m.model_id = %s LIMIT 1', id, id, id) INTO said;
+    PERFORM drop_model(id);
+    RETURN said;
+EXCEPTION WHEN OTHERS THEN
+    RETURN sqlstate || ' ' || sqlerrm;
+END $$;
+SELECT col, kind, on_null, is_null, encoded(col, json_build_object(col, json_build_object('encode', kind, 'on_null', on_null, 'is_null', is_null))::text)
+FROM unnest('{f8,t,g,ts,a4}'::text[]) AS col, unnest('{number,one_hot,one_hot:2,hash:16,ordinal,seconds,cyclic}'::text[]) AS kind,
+     (VALUES ('mean', true), ('zero', false), ('skip', false), ('error', false)) AS r(on_null, is_null) ORDER BY 1, 2, 3;
+SELECT encoded(col, '{}') FROM unnest('{f8,t,g,ts,a4}'::text[]) AS col;
+-- NULL at prediction: as the model has it.
+SELECT train_sgd('holes', 'y', '{f8,t}', on_null => 'skip', model_name => 'skips') > 0 AS trained;
+SELECT rows_used, rows_skipped FROM corgipile.models WHERE model_name = 'skips';
+SELECT count(*), count(prediction), count(*) FILTER (WHERE prediction IS NULL AND f8 IS NOT NULL AND t IS NOT NULL) AS wrong FROM holes PREDICT BY 'skips';
+SELECT rows FROM evaluate_sgd('skips', 'holes');
+-- Rows of another table, in another order, with more columns; and without one.
+SELECT predict('z', x) = predict('z', k) AS same FROM kinds k, LATERAL (SELECT vc, 1 AS more, c::text, g, t::varchar) AS x WHERE id = 7;
+SELECT predict('z', x) FROM kinds k, LATERAL (SELECT vc, g, t) AS x WHERE id = 7;
+-- A category that was never seen has weight 0.
+SELECT predict_score('z', x) IS NOT NULL AS predicted FROM (SELECT 'never'::text AS t, 'never'::text AS c, 'good'::grade AS g, 'never'::varchar AS vc) AS x;
+-- Tables that change.
+ALTER TABLE holes RENAME COLUMN f8 TO f9;
+SELECT count(*) FROM holes PREDICT BY 'skips';
+SELECT predict('skips', h) FROM holes h LIMIT 1;
+ALTER TABLE holes RENAME COLUMN f9 TO f8;
+ALTER TABLE holes ALTER f8 TYPE text;
+SELECT count(prediction) FROM holes PREDICT BY 'skips';
+ALTER TABLE holes ALTER f8 TYPE numeric USING f8::numeric, ADD COLUMN added int;
+SELECT count(prediction) FROM holes PREDICT BY 'skips';
+-- Views, partitions, inheritance, temporary tables.
+CREATE VIEW seen_kinds AS SELECT f8 + 1 AS f8, t, y FROM kinds WHERE id > 100;
+CREATE TABLE kind_parts (y boolean, t text, f8 float8) PARTITION BY LIST (y);
+CREATE TABLE parts_yes PARTITION OF kind_parts FOR VALUES IN (true);
+CREATE TABLE parts_no (f8 float8, gone int, y boolean, t text);
+ALTER TABLE parts_no DROP COLUMN gone;
+ALTER TABLE kind_parts ATTACH PARTITION parts_no FOR VALUES IN (false);
+INSERT INTO kind_parts SELECT y, t, f8 FROM kinds;
+CREATE TEMP TABLE passing AS SELECT y, t, f8 FROM kinds;
+SELECT count(train_sgd(r, 'y', model_name => 'of ' || r)) FROM unnest('{seen_kinds,kind_parts,passing}'::regclass[]) AS r;
+SELECT model_name, rows_used, features FROM corgipile.models WHERE model_name IN ('of seen_kinds', 'of kind_parts', 'of passing') ORDER BY 1;
+SELECT count(prediction) FROM kind_parts PREDICT BY 'of kind_parts';
+-- What cannot be.
+CREATE FUNCTION refused(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE hint text;
+BEGIN EXECUTE query; RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT; RETURN sqlstate || ' ' || sqlerrm || E'\n  ' || hint; END $$;
+SELECT refused(q) FROM unnest(ARRAY[
+    $$SELECT train_sgd('kinds', 'y', '{doc}')$$, $$SELECT train_sgd('kinds', 'y', '{y,t}')$$, $$SELECT train_sgd('kinds', 'y', '{t,t}')$$, $$SELECT train_sgd('kinds', 'y', '{t}', exclude => '{t}')$$,
+    $$SELECT train_sgd('kinds', 'y', exclude => '{nothing}')$$, $$SELECT train_sgd('kinds', 'y', '{t}', encode => '{"b": "hash"}')$$, $$SELECT train_sgd('kinds', 'y', '{t}', encode => '{"t": "hashed"}')$$,
+    $$SELECT train_sgd('kinds', 'y', '{t}', encode => '[]')$$, $$SELECT train_sgd('kinds', 'y', '{t}', on_null => 'nothing')$$, $$SELECT train_sgd('kinds', 'y', '{t}', filter => 'no such thing')$$,
+    $$SELECT train_sgd('kinds', 'y', '{t}', filter => 'false')$$, $$SELECT train_sgd('kinds', 'z', '{t}', loss => 'squared_error')$$, $$SELECT predict('z', ARRAY[1,2])$$,
+    $$SELECT train_sgd('kinds', 'z', warm_start => 'z', encode => '{}')$$, $$SELECT train_sgd('kinds', 'z', '{t}', warm_start => 'z')$$,
+    $$SELECT train_sgd('kinds', 'g', warm_start => 'z')$$, $$SELECT export_model_sql('z')$$,
+    $$SELECT train_sgd('one', 'y')$$, $$CREATE TABLE generated (t text, p text GENERATED ALWAYS AS (predict('z', ROW(t))) STORED)$$,
+    $$CREATE INDEX ON kinds (predict('z', kinds))$$]) AS q;
+INSERT INTO kinds (f8, y, z) VALUES ('NaN', true, 'x');
+SELECT refused($$SELECT train_sgd('kinds', 'y', '{f8}')$$);
+DELETE FROM kinds WHERE f8 = 'NaN';
+UPDATE kinds SET a4 = ARRAY[1] WHERE id = 5;
+SELECT refused($$SELECT train_sgd('kinds', 'y', '{a4,i4}')$$);
+SELECT train_sgd('kinds', 'z', warm_start => 'z', max_epochs => 1) > 0 AS warm;
+-- Many columns, many categories.
+SELECT format('CREATE TABLE wide_columns AS SELECT i %% 2 AS y, %s FROM generate_series(1, 300) AS i', string_agg(format('(i * %s %% 17)::real AS c%s', n, n), ', ')) AS query FROM generate_series(1, 1000) AS n \gset
+:query;
+SELECT train_sgd('wide_columns', 'y', max_epochs => 2, model_name => 'wide columns') > 0 AS trained;
+SELECT count(prediction) FROM wide_columns PREDICT BY 'wide columns';
+CREATE TABLE many_categories AS SELECT i % 2 AS y, 'category ' || i % 100000 AS c FROM generate_series(1, 200000) AS i;
+SELECT train_sgd('many_categories', 'y', '{c}', encode => '{"c": "one_hot"}', max_epochs => 2, model_name => 'many') > 0 AS trained;
+SELECT encoding FROM corgipile.model_encoding('many');
+SELECT count(*) FILTER (WHERE prediction = y) AS right FROM many_categories PREDICT BY 'many';
+SELECT train_sgd('many_categories', 'y', '{c}', max_epochs => 2, model_name => 'hashed') > 0 AS trained;
+SELECT encoding FROM corgipile.model_encoding('hashed');
+DROP TABLE many_categories, wide_columns;
