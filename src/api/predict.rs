@@ -78,6 +78,8 @@ struct Site {
     /// Where the columns are in a row, of the model that was used last.
     columns: Option<RowColumns>,
     datums: Vec<Option<pg_sys::Datum>>,
+    /// Values and NULLs of a whole row.
+    row: (Vec<pg_sys::Datum>, Vec<bool>),
     /// The columns among the arguments.
     spread: Option<Spread>,
     /// For the same model, where it encodes columns.
@@ -135,6 +137,7 @@ impl Site {
             scores: Vec::new(),
             columns: None,
             datums: Vec::new(),
+            row: (Vec::new(), Vec::new()),
             spread: None,
             encoder: None,
         }
@@ -272,12 +275,17 @@ impl Site {
                     let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
                     tuple.t_len = pgrx::varlena::varsize_4b(header.cast()) as u32;
                     tuple.t_data = header;
+                    let all = (*columns.descriptor).natts as usize;
+                    self.row.0.resize(all, pg_sys::Datum::from(0));
+                    self.row.1.resize(all, true);
+                    let (values, nulls) = (self.row.0.as_mut_ptr(), self.row.1.as_mut_ptr());
+                    pg_sys::heap_deform_tuple(&mut tuple, columns.descriptor, values, nulls);
                     for number in &columns.numbers {
-                        let mut null = false;
-                        let datum = pg_sys::heap_getattr(&mut tuple, *number, columns.descriptor, &mut null);
-                        self.datums.push((!null).then_some(datum));
+                        let place = *number as usize - 1;
+                        self.datums.push((!self.row.1[place]).then_some(self.row.0[place]));
                     }
-                    Some(columns.types.clone())
+                    // Only a first call asks for types.
+                    Some(if self.encoder.is_some() { Vec::new() } else { columns.types.clone() })
                 }
             }
         }

@@ -294,7 +294,7 @@ impl Source {
         let request = json!({
             "columns": described, "encode": asked.encode, "on_null": on_null, "named": asked.features.is_some(),
         });
-        let names: Vec<String> = columns.features.iter().map(|name| pgrx::spi::quote_identifier(name)).collect();
+        let names: Vec<String> = columns.features.iter().map(pgrx::spi::quote_identifier).collect();
         // A row has a place where it is stored.
         let place = if self.stored { "ctid" } else { "NULL::pg_catalog.tid" };
         let query = format!(
