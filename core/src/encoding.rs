@@ -300,8 +300,12 @@ fn on_circle(turns: f64) -> (f64, f64) {
     let quarters = turns * 4.0 + ROUND - ROUND;
     let x = (turns * 4.0 - quarters) * std::f64::consts::FRAC_PI_2;
     let square = x * x;
-    let sine = x * (1.0 + square * (-1.0 / 6.0 + square * (1.0 / 120.0 + square * (-1.0 / 5040.0 + square / 362_880.0))));
-    let cosine = 1.0 + square * (-0.5 + square * (1.0 / 24.0 + square * (-1.0 / 720.0 + square * (1.0 / 40_320.0 - square / 3_628_800.0))));
+    let sine =
+        x * (1.0 + square * (-1.0 / 6.0 + square * (1.0 / 120.0 + square * (-1.0 / 5040.0 + square / 362_880.0))));
+    let cosine = 1.0
+        + square
+            * (-0.5
+                + square * (1.0 / 24.0 + square * (-1.0 / 720.0 + square * (1.0 / 40_320.0 - square / 3_628_800.0))));
     match (quarters as i64).rem_euclid(4) {
         0 => (sine, cosine),
         1 => (cosine, -sine),
@@ -334,21 +338,35 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Encoder {
     encoding: Encoding,
-    /// Place of each category or label, for each column.
-    places: Vec<FxHashMap<Box<[u8]>, u32>>,
+    width: usize,
+    /// For each column: its first feature, how many of its own it has, and the place of each category or label.
+    places: Vec<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
+    first: u32,
+    own: u32,
+    of: FxHashMap<Box<[u8]>, u32>,
 }
 
 impl Encoder {
     /// For an encoding.
     pub fn new(encoding: Encoding) -> Self {
-        let places = encoding.columns.iter().map(|column| match &column.kind {
-            Kind::OneHot { values, .. } | Kind::Ordinal { values, .. } => {
-                (0u32..).zip(values).map(|(i, value)| (value.as_bytes().into(), i)).collect()
-            }
-            _ => FxHashMap::default(),
+        let mut first = 0;
+        let places = encoding.columns.iter().map(|column| {
+            let of = match &column.kind {
+                Kind::OneHot { values, .. } | Kind::Ordinal { values, .. } => {
+                    (0u32..).zip(values).map(|(i, value)| (value.as_bytes().into(), i)).collect()
+                }
+                _ => FxHashMap::default(),
+            };
+            let places = Places { first, own: column.own_width() as u32, of };
+            first += column.width() as u32;
+            places
         });
         let places = places.collect();
-        Self { encoding, places }
+        Self { width: encoding.width(), encoding, places }
     }
 
     /// The encoding.
@@ -361,21 +379,17 @@ impl Encoder {
         row.indices.clear();
         row.values.clear();
         if !self.encoding.sparse {
-            row.values.resize(self.encoding.width(), 0.0);
+            row.values.resize(self.width, 0.0);
         }
     }
 
-    /// Encodes one value of a row, the columns in order; `first` is the number of the column's first feature, and the
-    /// result that of the next column's. `None`: the row is to be left out.
-    pub fn add(
-        &self,
-        row: &mut Row,
-        number: usize,
-        first: u32,
-        value: Value<'_>,
-    ) -> std::result::Result<Option<u32>, Fault> {
-        let Some(column) = self.encoding.columns.get(number) else { return Ok(Some(first)) };
-        let (own, width) = (column.own_width() as u32, column.width() as u32);
+    /// Encodes one value of a row, the columns in order; false: the row is to be left out.
+    #[inline]
+    pub fn add(&self, row: &mut Row, number: usize, value: Value<'_>) -> std::result::Result<bool, Fault> {
+        let (Some(column), Some(places)) = (self.encoding.columns.get(number), self.places.get(number)) else {
+            return Ok(true);
+        };
+        let Places { first, own, of } = places;
         let sparse = self.encoding.sparse;
         let mut put = |at: u32, x: f64| {
             let x = x as f32;
@@ -393,7 +407,7 @@ impl Encoder {
             Value::Null => {
                 match column.on_null {
                     OnNull::Error => return Err(Fault::Null(number)),
-                    OnNull::Skip => return Ok(None),
+                    OnNull::Skip => return Ok(false),
                     // A number 0 is one of the user's units; categories and periods have none.
                     OnNull::Zero => match &column.kind {
                         Kind::Number(scale) | Kind::Ordinal { scale, .. } | Kind::Time { scale: Some(scale), .. } => {
@@ -406,9 +420,9 @@ impl Encoder {
                     OnNull::Mean | OnNull::Category => {}
                 }
                 if column.has_null_feature() {
-                    put(own, 1.0);
+                    put(*own, 1.0);
                 }
-                return Ok(Some(first + width));
+                return Ok(true);
             }
             value => value,
         };
@@ -416,7 +430,7 @@ impl Encoder {
         let number_of = |value| if let Value::Number(x) = value { finite(x) } else { Ok(0.0) };
         match &column.kind {
             Kind::Number(scale) => put(0, scale.apply(number_of(value)?)),
-            Kind::OneHot { values, other } => match self.places[number].get(text) {
+            Kind::OneHot { values, other } => match of.get(text) {
                 Some(place) => put(*place, 1.0),
                 None if *other => put(values.len() as u32, 1.0),
                 None => {}
@@ -424,7 +438,7 @@ impl Encoder {
             Kind::Hash { buckets } => put(bucket(text, *buckets), 1.0),
             // A label that did not exist has no rank: the mean.
             Kind::Ordinal { scale, .. } => {
-                if let Some(place) = self.places[number].get(text) {
+                if let Some(place) = of.get(text) {
                     put(0, scale.apply(f64::from(*place)));
                 }
             }
@@ -441,7 +455,7 @@ impl Encoder {
                 }
             }
             Kind::Array(scales) => {
-                let Value::Array(elements) = value else { return Ok(Some(first + width)) };
+                let Value::Array(elements) = value else { return Ok(true) };
                 if elements.len() != scales.len() {
                     return Err(Fault::Length(number, elements.len()));
                 }
@@ -450,7 +464,7 @@ impl Encoder {
                 }
             }
         }
-        Ok(Some(first + width))
+        Ok(true)
     }
 }
 
@@ -820,15 +834,13 @@ mod tests {
     }
 
     fn encode(encoder: &Encoder, values: &[Value<'_>]) -> std::result::Result<Option<Row>, Fault> {
-        let (mut row, mut first) = (Row::default(), 0);
+        let mut row = Row::default();
         encoder.begin(&mut row);
         for (i, value) in values.iter().enumerate() {
-            match encoder.add(&mut row, i, first, *value)? {
-                Some(next) => first = next,
-                None => return Ok(None),
+            if !encoder.add(&mut row, i, *value)? {
+                return Ok(None);
             }
         }
-        assert_eq!(first as usize, encoder.encoding().width());
         Ok(Some(row))
     }
 
@@ -953,7 +965,10 @@ mod tests {
             let turns = f64::from(i) * 0.001_37;
             let (sine, cosine) = on_circle(turns);
             let angle = std::f64::consts::TAU * turns.fract();
-            assert!((sine - angle.sin()).abs() < 1e-7 && (cosine - angle.cos()).abs() < 1e-7, "{turns} {sine} {cosine}");
+            assert!(
+                (sine - angle.sin()).abs() < 1e-7 && (cosine - angle.cos()).abs() < 1e-7,
+                "{turns} {sine} {cosine}"
+            );
         }
     }
 

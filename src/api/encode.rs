@@ -67,12 +67,12 @@ impl RowEncoder {
     /// `datum(i)` gives column `i`, of the type that it was made for, and lives for the call.
     pub unsafe fn encode(&mut self, mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>) -> Option<&Row> {
         self.encoder.begin(&mut self.row);
-        let mut first = 0;
         for (i, reader) in self.readers.iter_mut().enumerate() {
             // SAFETY: by contract.
             let value = unsafe { reader.value(datum(i)) };
-            match self.encoder.add(&mut self.row, i, first, value) {
-                Ok(next) => first = next?,
+            match self.encoder.add(&mut self.row, i, value) {
+                Ok(true) => {}
+                Ok(false) => return None,
                 Err(fault) => fail(fault, |i| self.encoder.encoding().columns[i].name.clone(), "", &self.encoder),
             }
         }

@@ -141,6 +141,11 @@ impl Reader {
                     let interval = &*datum.cast_mut_ptr::<pg_sys::Interval>();
                     interval.time as f64 / 1e6 + (f64::from(interval.day) + 30.0 * f64::from(interval.month)) * DAY
                 }
+                // What is plain is read where it lies, without a call of the server.
+                Read::Bytes if !array::is_toasted(datum) => {
+                    let (at, len) = array::plain(datum, pg_sys::CurrentMemoryContext);
+                    return Value::Text(core::slice::from_raw_parts(at, len));
+                }
                 Read::Bytes => return Value::Text(types::varlena_bytes(datum)),
                 Read::Enum => {
                     let oid = self.oid;
