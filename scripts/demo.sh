@@ -41,5 +41,21 @@ psql -q -f "$root/scripts/demo_compare.sql"
 title "corgipile.models and corgipile.training_history"
 psql -qc "SELECT model_id, model_name, loss, source, classes, rows_used, epochs, round(train_loss::numeric, 4) AS train_loss FROM corgipile.models ORDER BY model_id LIMIT 3" \
      -c "SELECT * FROM corgipile.training_history WHERE model_id = 1 AND epoch IN (1, 2, 5, 10) ORDER BY epoch"
+title "Columns as they are: from a CSV to predictions in four statements"
+adult="CREATE TABLE adult (split text, age int, workclass text, fnlwgt int, education text, education_num int, marital_status text,
+    occupation text, relationship text, race text, sex text, capital_gain int, capital_loss int, hours_per_week int, native_country text, income text)"
+copy="COPY adult FROM STDIN (FORMAT csv, HEADER, NULL '?')"
+train="SELECT train_sgd('adult', 'income', model_name => 'adult', exclude => '{split}', filter => 'split = ''train''')"
+predict="SELECT age, education, hours_per_week, income, prediction, round(probability::numeric, 3) AS probability
+    FROM adult PREDICT BY 'adult' WHERE split = 'test' AND fnlwgt % 3000 = 0 ORDER BY fnlwgt LIMIT 6"
+printf '%s;\n' "$adult" "$copy" "$train" "$predict"
+psql -qc "$adult"
+zcat "$root/data/adult.csv.gz" | psql -qc "$copy"
+psql -qc "$train" -c "$predict"
+psql -qc "SELECT rows, accuracy, roc_auc FROM evaluate_sgd('adult', 'adult', 'split = ''test''')" \
+     -c "SELECT column_name, encoding, features FROM corgipile.model_encoding('adult') LIMIT 4" \
+     -c "SELECT e.name, round(e.value::numeric, 2) AS value, round(e.contribution::numeric, 2) AS contribution
+         FROM (SELECT * FROM adult WHERE split = 'test' ORDER BY fnlwgt LIMIT 1) AS a, explain_prediction('adult', a) AS e LIMIT 5"
+
 say
 say "make server && make psql gives you a private server of your own."
