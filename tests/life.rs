@@ -502,3 +502,45 @@ fn any_schema_will_do() {
         )
         .unwrap_or_else(|e| panic!("{}", message(&e)));
 }
+
+#[test]
+fn damaged_bytes_in_the_store_are_an_error_that_names_the_model() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(500, 40);
+    client
+        .batch_execute(
+            "SELECT train_sgd('wide', model_name => 'kept');
+             -- Nobody else can make a model of any bytes.
+             CREATE CAST (bytea AS corgipile.model) WITHOUT FUNCTION;
+             CREATE TABLE whole AS SELECT corgipile.model_send(model) AS bytes FROM corgipile.models_store",
+        )
+        .unwrap_or_else(|e| panic!("{}", message(&e)));
+    let before: String = value(&mut client, VECTOR);
+    let bytes: i32 = value(&mut client, "SELECT length(bytes) FROM whole");
+    // One with its own copy and one that shares: both check.
+    for setting in ["SET corgipile.shared_model_size = -1", "SET corgipile.shared_model_size = 0"] {
+        client.batch_execute(setting).expect("sets");
+        for step in 0..60 {
+            let at = (step * 7919) % bytes;
+            let damage = format!(
+                "UPDATE corgipile.models_store SET model = set_byte(bytes, {at}, get_byte(bytes, {at}) # {})::corgipile.model FROM whole",
+                1 + step % 255
+            );
+            client.batch_execute(&damage).expect("damages");
+            for query in [VECTOR, "SELECT predict('kept', features_v) FROM wide LIMIT 1"] {
+                let error = client.query(query, &[]).expect_err("is damaged");
+                assert_eq!(sqlstate(&error), "XX001", "{}", message(&error));
+                assert!(message(&error).contains("model 1 cannot be read"), "{}", message(&error));
+            }
+        }
+        for length in [0, 3, 20, bytes - 1] {
+            let cut = format!(
+                "UPDATE corgipile.models_store SET model = substr(bytes, 1, {length})::corgipile.model FROM whole"
+            );
+            client.batch_execute(&cut).expect("cuts");
+            assert_eq!(sqlstate(&client.query(VECTOR, &[]).expect_err("is cut")), "XX001");
+        }
+    }
+    client.batch_execute("UPDATE corgipile.models_store SET model = bytes::corgipile.model FROM whole").expect("mends");
+    assert_eq!(value::<String>(&mut client, VECTOR), before);
+}
