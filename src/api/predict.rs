@@ -343,6 +343,26 @@ impl Site {
         Some(())
     }
 
+    /// Scores an array of single precision where it lies; false where it must be copied and looked at: it is not plain
+    /// or not aligned, or a score is not finite, as of a value that is not.
+    fn score_in_place(&mut self, datum: pg_sys::Datum, model: &Model) -> bool {
+        // SAFETY: an array by the type of the argument; one that is not toasted lies there for the whole call.
+        let Ok(array) = (unsafe {
+            if array::is_toasted(datum) {
+                return false;
+            }
+            array::open(datum, pg_sys::CurrentMemoryContext)
+        }) else {
+            return false;
+        };
+        if array.len != model.header.n_features || !array.data.cast::<f32>().is_aligned() {
+            return false;
+        }
+        // SAFETY: so many elements of that type, aligned.
+        let values = unsafe { core::slice::from_raw_parts(array.data.cast::<f32>(), array.len) };
+        model.scores(Features::Dense(values), &mut self.scores).is_ok() && self.scores.iter().all(|s| s.is_finite())
+    }
+
     /// Copies feature numbers into `self.indices`, from 1 to 0-based.
     fn read_indices(&mut self, datum: pg_sys::Datum, element: Element) {
         let array = open(datum).unwrap_or_else(|what| self.fail(Column::Indices, what));
@@ -369,7 +389,11 @@ impl Site {
         }
         let sparse = match self.input {
             Input::Dense(element) => {
-                self.read_values(call.get(1)?, element, model)?;
+                let datum = call.get(1)?;
+                if element == Element::Float4 && self.score_in_place(datum, model) {
+                    return Some(());
+                }
+                self.read_values(datum, element, model)?;
                 false
             }
             Input::Sparse(index, value) => {
