@@ -25,7 +25,7 @@ macro_rules! pg_function {
 }
 
 /// Columns among the arguments of a call: each is one, from some place on, or one row holds them all. A function takes
-/// at most 100 arguments, so more columns than [`Spread::MOST`] come as a row.
+/// at most 100 arguments, so many columns come as a row (`values::spread`).
 pub struct Spread {
     from: usize,
     row: Option<pg_sys::TupleDesc>,
@@ -34,9 +34,6 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// As many columns are passed one by one.
-    pub const MOST: usize = 90;
-
     /// The columns from argument `from` on, and their types; what is kept of a row's type lives in `context`.
     ///
     /// # Safety

@@ -8,5 +8,3 @@ mod models;
 mod predict;
 mod roc_auc;
 mod train;
-
-pub use train::spread;

@@ -1,6 +1,6 @@
 //! `train_sgd`: finds the columns, runs the aggregate query as the caller, stores the model.
 
-use super::arguments::{Call, Spread};
+use super::arguments::Call;
 use super::encode::unusable;
 use super::models::{check_new_name, require_writable};
 use crate::catalog;
@@ -67,7 +67,7 @@ impl Columns {
     pub fn query(&self, source: &Source, result: &str) -> String {
         let quote = |name: &String| pgrx::spi::quote_identifier(name);
         let features: Vec<String> = self.features.iter().map(quote).collect();
-        let mut features = if self.encoding.is_some() { spread(&features) } else { features.join(", ") };
+        let mut features = if self.encoding.is_some() { values::spread(&features) } else { features.join(", ") };
         if let Some(encoding) = &self.encoding {
             let form = if encoding.sparse { "encode_sparse" } else { "encode_dense" };
             features = format!("corgipile.{form}($2, {features})");
@@ -93,12 +93,6 @@ impl Columns {
             Some(_) => asked.filter(|on_null| on_null == "skip"),
         }
     }
-}
-
-/// Columns as the arguments of a function that takes any number of them.
-pub fn spread(columns: &[String]) -> String {
-    let list = columns.join(", ");
-    if columns.len() > Spread::MOST { format!("ROW({list})") } else { list }
 }
 
 /// WHERE and the condition, if there is one.
@@ -299,7 +293,7 @@ impl Source {
         let place = if self.stored { "ctid" } else { "NULL::pg_catalog.tid" };
         let query = format!(
             "SELECT corgipile.learn_encoding($1, {place}, {}) FROM {}{}",
-            spread(&names),
+            values::spread(&names),
             self.name,
             condition(columns.filter.as_deref())
         );

@@ -75,6 +75,15 @@ pub fn nature(oid: pg_sys::Oid) -> Option<Nature> {
 /// Types that can be features, for messages.
 pub const ACCEPTED: &str = "numbers, boolean, text, varchar, char, name, uuid, inet, enums, date, time, timestamp, interval, and arrays of numbers";
 
+/// As many columns are passed one by one: a function has at most 100 arguments.
+const MOST_APART: usize = 90;
+
+/// Columns as the last arguments of a function that takes any number of them.
+pub fn spread(columns: &[String]) -> String {
+    let list = columns.join(", ");
+    if columns.len() > MOST_APART { format!("ROW({list})") } else { list }
+}
+
 /// Reads the values of a column.
 #[derive(Debug)]
 pub struct Reader {

@@ -1,10 +1,9 @@
 //! Surgery on the raw parse tree: a table becomes a subselect with the extra columns.
 
 use super::clauses::{Clause, Model};
-use crate::api::spread;
 use crate::catalog::{self, ModelKey};
 use crate::pg::relation::string;
-use crate::pg::{list, parser, types};
+use crate::pg::{list, parser, types, values};
 use pgrx::spi::{quote_identifier, quote_literal};
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::{CString, c_void};
@@ -181,7 +180,7 @@ fn extra_columns(alias: &str, model: &Model) -> String {
     let features: Vec<String> =
         header.features.iter().map(|name| format!("{alias}.{}", quote_identifier(name))).collect();
     if header.encoding.is_some() {
-        let features = spread(&features);
+        let features = values::spread(&features);
         // NULLs among the columns are the model's to judge.
         return if header.loss.is_classification() {
             let class = types::castable(&header.target_type).unwrap_or_else(|| "pg_catalog.text".into());
