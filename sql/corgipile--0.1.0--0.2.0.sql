@@ -265,7 +265,7 @@ BEGIN
     -- Probabilities are clipped as scikit-learn's log_loss does.
     RETURN QUERY EXECUTE
         'SELECT q.actual, q.predicted, pg_catalog.count(*), pg_catalog.sum(CASE WHEN q.probability IS NOT NULL THEN '
-        'pg_catalog.float8um(pg_catalog.ln(LEAST(GREATEST(q.probability, 2.220446049250313e-16::pg_catalog.float8), 1 - 2.220446049250313e-16::pg_catalog.float8))) END), '
+        'pg_catalog.float8um(pg_catalog.ln(LEAST(GREATEST(q.probability, 2.220446049250313e-16::pg_catalog.float8), 0.9999999999999998::pg_catalog.float8))) END), '
         'CASE WHEN GROUPING(q.actual) OPERATOR(pg_catalog.=) 1 THEN corgipile.roc_auc(q.score, q.actual OPERATOR(pg_catalog.=) 2) '
         'FILTER (WHERE q.score OPERATOR(pg_catalog.<>) ''NaN''::pg_catalog.float8) END FROM (' || query || ') AS q '
         'WHERE q.actual IS NOT NULL AND q.predicted IS NOT NULL GROUP BY GROUPING SETS ((q.actual, q.predicted), ())';
@@ -515,9 +515,9 @@ CREATE AGGREGATE corgipile.sgd(target anyelement, features bytea, options jsonb,
 
 -- Not strict: NULL is a value here.
 CREATE FUNCTION corgipile.encode_sparse(encoding jsonb, VARIADIC columns "any") RETURNS bytea
-    AS 'MODULE_PATHNAME', 'corgipile_encode' LANGUAGE C STABLE PARALLEL SAFE COST 20;
+    AS 'MODULE_PATHNAME', 'corgipile_encode_sparse' LANGUAGE C STABLE PARALLEL SAFE COST 20;
 CREATE FUNCTION corgipile.encode_dense(encoding jsonb, VARIADIC columns "any") RETURNS real[]
-    AS 'MODULE_PATHNAME', 'corgipile_encode' LANGUAGE C STABLE PARALLEL SAFE COST 20;
+    AS 'MODULE_PATHNAME', 'corgipile_encode_dense' LANGUAGE C STABLE PARALLEL SAFE COST 20;
 
 CREATE FUNCTION corgipile.learn_transition(internal, jsonb, tid, VARIADIC "any") RETURNS internal
     AS 'MODULE_PATHNAME', 'corgipile_learn_transition' LANGUAGE C STABLE;

@@ -190,9 +190,9 @@ mod tests {
     fn where_scores_lie_does_not_matter() {
         // The same order as scores over ±30 and as their probabilities, most of which are next to 0 or 1.
         let (mut scores, mut probabilities, mut x) = (Auc::default(), Auc::default(), 0.5f64);
-        for i in 0..800_000 {
+        for i in 0..800_000u64 {
             x = (x + 0.618_033_988_749_894_9).fract();
-            let (score, positive) = (60.0 * x - 30.0, (i * 7919) % 60 < (60.0 * x) as i32);
+            let (score, positive) = (60.0 * x - 30.0, (i * 7919) % 60 < (60.0 * x) as u64);
             scores.add(score, positive).expect("adds");
             probabilities.add(1.0 / (1.0 + (-score).exp()), positive).expect("adds");
         }

@@ -263,7 +263,29 @@ pub struct Encoding {
     pub sparse: bool,
 }
 
+/// Features of a row at most: numbers of features fit into 31 bits with room for one more column.
+const MOST_FEATURES: usize = 1 << 30;
+/// And where all of them are written out.
+const MOST_DENSE: usize = 1 << 24;
+
 impl Encoding {
+    /// Whether it can be used, wherever it comes from.
+    pub fn check(&self) -> Result<()> {
+        let bad = |what: String| Error::BadModel(what);
+        let mut width = 0usize;
+        for column in &self.columns {
+            let buckets = if let Kind::Hash { buckets } = column.kind { buckets } else { 1 };
+            if !(1..=MOST_BUCKETS).contains(&buckets) {
+                return Err(bad(format!("column \"{}\" is hashed into {buckets} buckets", column.name)));
+            }
+            width = width.saturating_add(column.width());
+        }
+        if width > MOST_FEATURES || (!self.sparse && width > MOST_DENSE) {
+            return Err(bad(format!("its columns become {width} features")));
+        }
+        Ok(())
+    }
+
     /// Features of a row.
     pub fn width(&self) -> usize {
         self.columns.iter().map(Column::width).sum()
@@ -323,6 +345,8 @@ pub enum Fault {
     NotFinite(usize),
     /// An array of this length, where another was learnt.
     Length(usize, usize),
+    /// More elements than there is memory for.
+    Memory(usize),
 }
 
 /// An encoded row: features that are not 0, by number and value, ascending; all of them where it is dense.
@@ -577,6 +601,10 @@ impl Moments {
         self.m2 += delta * (x - self.mean);
     }
 
+    fn is_finite(&self) -> bool {
+        self.mean.is_finite() && self.m2.is_finite()
+    }
+
     fn scale(&self) -> Scale {
         let deviation = if self.n > 0.0 { (self.m2 / self.n).sqrt() } else { 0.0 };
         // What is left of rounding is no difference between values.
@@ -645,7 +673,9 @@ impl Learner {
         value: Value<'_>,
         place: Option<(u32, u16)>,
     ) -> std::result::Result<(), Fault> {
-        let Some((_, seen)) = self.columns.get_mut(number) else { return Ok(()) };
+        let Some((column, seen)) = self.columns.get_mut(number) else { return Ok(()) };
+        // Of an enum there are few.
+        let enumerated = !column.labels.is_empty();
         match value {
             Value::Null => {
                 seen.nulls += 1;
@@ -656,6 +686,9 @@ impl Learner {
                     return Err(Fault::NotFinite(number));
                 }
                 seen.moments.add(x);
+                if !seen.moments.is_finite() {
+                    return Err(Fault::NotFinite(number));
+                }
             }
             Value::Text(text) => {
                 if let Some(count) = seen.counts.get_mut(text) {
@@ -663,7 +696,8 @@ impl Learner {
                 } else if !seen.crowded {
                     let bytes = text.len() + CATEGORY_BYTES;
                     // Memory that cannot be had ends the counting as the limit does.
-                    if self.bytes + bytes > self.limit || seen.counts.try_reserve(1).is_err() {
+                    let full = !enumerated && self.bytes + bytes > self.limit;
+                    if full || seen.counts.try_reserve(1).is_err() {
                         seen.crowded = true;
                     } else {
                         self.bytes += bytes;
@@ -673,6 +707,13 @@ impl Learner {
             }
             Value::Array(elements) => {
                 if seen.elements.is_empty() {
+                    let bytes = elements.len().saturating_mul(size_of::<Moments>());
+                    if self.bytes.saturating_add(bytes) > self.limit
+                        || seen.elements.try_reserve_exact(elements.len()).is_err()
+                    {
+                        return Err(Fault::Memory(number));
+                    }
+                    self.bytes += bytes;
                     seen.elements.resize(elements.len(), Moments::default());
                 }
                 if elements.is_empty() || elements.len() != seen.elements.len() {
@@ -683,6 +724,9 @@ impl Learner {
                         return Err(Fault::NotFinite(number));
                     }
                     moments.add(f64::from(*x));
+                    if !moments.is_finite() {
+                        return Err(Fault::NotFinite(number));
+                    }
                 }
             }
         }
@@ -771,6 +815,13 @@ fn kind(column: &Learnt, seen: Seen, limit: usize) -> Result<Kind> {
                 Some(WishedKind::Cyclic) => Kind::Time { scale: None, periods },
                 _ => Kind::Time { scale: Some(seen.moments.scale()), periods },
             }
+        }
+        Nature::Ordered if seen.crowded => {
+            return Err(Error::MemoryLimit {
+                what: format!("the labels of column \"{}\"", column.name),
+                needed: limit + 1,
+                limit,
+            });
         }
         Nature::Ordered => {
             let mut values = column.labels.clone();

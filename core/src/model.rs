@@ -268,6 +268,9 @@ impl Model {
             return Err(bad("a weight is not finite"));
         }
         let model = Self { header, weights };
+        if let Some(encoding) = &model.header.encoding {
+            encoding.check()?;
+        }
         let width = model.header.encoding.as_ref().map(Encoding::width);
         if width.is_some_and(|width| width != model.header.n_features) {
             return Err(bad("encoding and weights do not agree"));

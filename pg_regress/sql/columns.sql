@@ -119,3 +119,46 @@ SELECT count(*) FILTER (WHERE prediction = y) AS right FROM many_categories PRED
 SELECT train_sgd('many_categories', 'y', '{c}', max_epochs => 2, model_name => 'hashed') > 0 AS trained;
 SELECT encoding FROM corgipile.model_encoding('hashed');
 DROP TABLE many_categories, wide_columns;
+-- What nobody should do with the functions underneath: an error, or NULL, never more.
+\set one '{"columns": [{"name": "a", "type": "text", "kind": {"hash": {"buckets": 10}}, "on_null": "error"}], "sparse": true}'
+SELECT corgipile.encode_sparse(:'one', 'x'::text);
+SELECT corgipile.encode_sparse(:'one', r) FROM (VALUES (ROW('abc'::text)), (ROW(1234567::bigint))) AS v(r);
+SELECT corgipile.encode_sparse(:'one', r) IS NULL AS none FROM (VALUES (NULL), (ROW('abc'::text)), (NULL)) AS v(r);
+SELECT corgipile.columns_score('z', r) FROM (VALUES (ROW('a'::text, 'b'::text, 'good'::grade, 'c'::varchar)), (ROW(1::bigint, 2::bigint, 3::bigint, 4::bigint))) AS v(r);
+SELECT corgipile.columns_score('z', r) IS NULL AS none FROM (VALUES (NULL), (ROW('a'::text, 'b'::text, 'good'::grade, 'c'::varchar)), (NULL)) AS v(r);
+SELECT corgipile.encode_dense(:'one', 'x'::text);
+SELECT corgipile.encode_sparse(:'one', 1, 2);
+SELECT corgipile.encode_sparse(:'one', VARIADIC ARRAY['x']);
+SELECT corgipile.encode_sparse(NULL, 'x'::text) IS NULL AS none;
+SELECT corgipile.encode_sparse(e::jsonb, 'x'::text) FROM (SELECT (ARRAY[:'one'])[1 + random()::int / 2] AS e) AS x;
+SELECT corgipile.encode_sparse(replace(:'one', '10', n)::jsonb, 'x'::text) FROM unnest('{0}'::text[]) AS n;
+SELECT corgipile.encode_sparse(replace(:'one', '10', '0')::jsonb, 'x'::text);
+SELECT corgipile.encode_dense(replace(replace(:'one', '10', '4294967295'), 'true', 'false')::jsonb, 'x'::text);
+SELECT corgipile.encode_sparse('{"columns": 7}', 'x'::text);
+SELECT corgipile.encode_sparse('{"columns": [], "sparse": true}');
+SELECT corgipile.sgd(y, bytes, '{}') FROM (VALUES (true, '\x01'::bytea), (false, '\x00')) AS v(y, bytes);
+SELECT corgipile.sgd(y, bytes, '{}') FROM (VALUES (true, '\x0000000000000000'::bytea), (false, '\xffffffff00000000')) AS v(y, bytes);
+SELECT corgipile.learn_encoding('{}', NULL, 1);
+SELECT corgipile.columns_predict('z');
+SELECT corgipile.columns_predict('z', 1);
+SELECT corgipile.columns_predict('z', 'a'::text, 1, 'good'::grade, now());
+-- Models that do not go with each other.
+SELECT train_sgd('dense', model_name => 'of arrays', max_epochs => 1) > 0 AS trained;
+SELECT refused($$SELECT train_sgd('kinds', 'i2', '{i4,i8,n}', warm_start => 'of arrays', loss => 'log_loss')$$);
+SELECT train_sgd('dense', 'label', '{features_v}', encode => '{}', model_name => 'of elements', max_epochs => 1) > 0 AS trained;
+SELECT train_sgd('dense', warm_start => 'of elements', max_epochs => 1) > 0 AS goes_on;
+SELECT refused($$SELECT corgipile.sgd(label, features_v, '{"warm_start": "of elements"}') FROM dense$$);
+-- Categories are the same whatever the session's settings.
+SELECT train_sgd('holes', 'y', '{ts,i4}', encode => '{"i4": "hash:64"}', filter => 'ts IS NOT NULL', model_name => 'settings') > 0 AS trained;
+CREATE TABLE settings AS SELECT id, y, f4, tz, tm, iv FROM kinds;
+SELECT train_sgd('settings', 'y', '{f4,tz}', encode => '{"f4": "one_hot", "tz": "one_hot"}', model_name => 'of settings') > 0 AS trained;
+SELECT md5(string_agg(predict_score('of settings', s)::text, ',' ORDER BY id)) AS before FROM settings s \gset
+SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'; SET extra_float_digits = -5;
+SELECT md5(string_agg(predict_score('of settings', s)::text, ',' ORDER BY id)) = :'before' AS same FROM (SELECT id, f4, tz FROM settings) AS s, set_config('extra_float_digits', '1', true) AS c;
+RESET timezone; RESET datestyle; RESET extra_float_digits;
+SELECT train_sgd('settings', 'y', '{tm,iv}', model_name => 'of times') > 0 AS trained;
+SELECT predict('of times', x) FROM (SELECT now() AS tm, interval '1 day' AS iv) AS x;
+SELECT predict('of times', x) FROM (SELECT time '12:00' AS tm, 1 AS iv) AS x;
+SELECT refused($$SELECT train_sgd('huge', 'y', '{x}') FROM (SELECT 1) AS one$$) FROM (SELECT 1) AS two;
+CREATE TABLE huge AS SELECT i % 2 = 0 AS y, CASE i % 2 WHEN 0 THEN 1.7e308 ELSE -1.7e308 END::float8 AS x FROM generate_series(1, 10) AS i;
+SELECT refused($$SELECT train_sgd('huge', 'y', '{x}')$$);

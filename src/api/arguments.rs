@@ -28,56 +28,88 @@ macro_rules! pg_function {
 /// at most 100 arguments, so many columns come as a row (`values::spread`).
 pub struct Spread {
     from: usize,
-    row: Option<pg_sys::TupleDesc>,
+    row: Option<RowType>,
+    types: Vec<pg_sys::Oid>,
     values: Vec<pg_sys::Datum>,
     nulls: Vec<bool>,
 }
 
+/// What rows are taken apart by.
+struct RowType {
+    oid: pg_sys::Oid,
+    modifier: i32,
+    descriptor: pg_sys::TupleDesc,
+}
+
 impl Spread {
-    /// The columns from argument `from` on, and their types; what is kept of a row's type lives in `context`.
+    /// The columns from argument `from` on; `None` where they are a row that is NULL. What is kept of a row's type
+    /// lives in `context`.
     ///
     /// # Safety
     /// A valid call frame; the result does not outlive `context`.
-    pub unsafe fn new(call: Call, from: usize, context: pg_sys::MemoryContext) -> (Self, Vec<pg_sys::Oid>) {
-        let mut this = Self { from, row: None, values: Vec::new(), nulls: Vec::new() };
-        let alone = call.len() == from + 1 && call.type_of(from) == pg_sys::RECORDOID;
-        let Some(row) = call.get(from).filter(|_| alone) else {
-            return (this, (from..call.len()).map(|i| call.type_of(i)).collect());
-        };
+    pub unsafe fn new(call: Call, from: usize, context: pg_sys::MemoryContext) -> Option<Self> {
+        let mut this = Self { from, row: None, types: Vec::new(), values: Vec::new(), nulls: Vec::new() };
+        if call.len() != from + 1 || call.type_of(from) != pg_sys::RECORDOID {
+            this.types = (from..call.len()).map(|i| call.type_of(i)).collect();
+            return Some(this);
+        }
+        let row = call.get(from)?;
         // SAFETY: a composite value says what its type is; the copy of the type lives in the context.
         unsafe {
             let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
-            let (oid, typmod) = ((*header).t_choice.t_datum.datum_typeid, (*header).t_choice.t_datum.datum_typmod);
+            let (oid, modifier) = ((*header).t_choice.t_datum.datum_typeid, (*header).t_choice.t_datum.datum_typmod);
             let old = pg_sys::MemoryContextSwitchTo(context);
-            let descriptor = pg_sys::lookup_rowtype_tupdesc_copy(oid, typmod);
+            let descriptor = pg_sys::lookup_rowtype_tupdesc_copy(oid, modifier);
             pg_sys::MemoryContextSwitchTo(old);
             let columns = (*descriptor).natts as usize;
-            this.row = Some(descriptor);
+            this.row = Some(RowType { oid, modifier, descriptor });
             this.values = vec![pg_sys::Datum::from(0); columns];
             this.nulls = vec![true; columns];
-            (this, (1..=columns as i32).map(|i| pg_sys::SPI_gettypeid(descriptor, i)).collect())
+            this.types = (1..=columns as i32).map(|i| pg_sys::SPI_gettypeid(descriptor, i)).collect();
         }
+        Some(this)
     }
 
-    /// Takes the row of this call apart, if it is one.
+    /// Types of the columns.
+    pub fn types(&self) -> &[pg_sys::Oid] {
+        &self.types
+    }
+
+    /// Takes the row of this call apart, if the columns are one; false if it is NULL. A row of another type than the
+    /// first is an error.
     ///
     /// # Safety
     /// A call as the one that this was made for.
-    pub unsafe fn read(&mut self, call: Call) {
-        let (Some(descriptor), Some(row)) = (self.row, call.get(self.from)) else { return };
-        // SAFETY: by contract a row of that type, which has as many columns as there are places.
+    pub unsafe fn read(&mut self, call: Call) -> bool {
+        let Some(row_type) = &self.row else { return true };
+        let Some(row) = call.get(self.from) else { return false };
+        // SAFETY: a composite value; it is taken apart by the type that it says it has, with as many places as columns.
         unsafe {
             let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
+            let of = (*header).t_choice.t_datum;
+            if (of.datum_typeid, of.datum_typmod) != (row_type.oid, row_type.modifier) {
+                error::fail(
+                    PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                    "rows of different types are given as the columns of one model",
+                    Some("Give every row the same columns, of the same types."),
+                );
+            }
             let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
             tuple.t_len = pgrx::varlena::varsize_4b(header.cast()) as u32;
             tuple.t_data = header;
-            pg_sys::heap_deform_tuple(&mut tuple, descriptor, self.values.as_mut_ptr(), self.nulls.as_mut_ptr());
+            pg_sys::heap_deform_tuple(
+                &mut tuple,
+                row_type.descriptor,
+                self.values.as_mut_ptr(),
+                self.nulls.as_mut_ptr(),
+            );
         }
+        true
     }
 
     /// How many there are.
     pub fn len(&self, call: Call) -> usize {
-        if self.row.is_none() { call.len() - self.from } else { self.values.len() }
+        if self.row.is_none() { call.len().saturating_sub(self.from) } else { self.values.len() }
     }
 
     /// Column `i` of this call, NULL as `None`.

@@ -44,18 +44,30 @@ impl RowEncoder {
         }
         let readers = encoding.columns.iter().zip(types).map(|(column, oid)| {
             let own = values::nature(*oid);
-            own.and_then(|own| Reader::new(*oid, nature_of(column, own))).unwrap_or_else(|| {
-                error::fail(
-                    PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
-                    format!(
-                        "column \"{}\" has type {}, but the model was trained on {}",
-                        column.name,
-                        types::type_name(*oid),
-                        column.sql_type
-                    ),
-                    Some("Cast it to that type, or train again."),
-                )
-            })
+            // Seconds of a day are not those of a moment, nor is an interval a number.
+            let alike = |own: Nature| {
+                let is_time = matches!(column.sql_type.as_str(), "time without time zone" | "time with time zone");
+                let is_interval = types::base_type(*oid) == pg_sys::INTERVALOID;
+                match column.kind {
+                    Kind::Time { .. } => is_time == (own == Nature::TimeOfDay),
+                    Kind::Number(_) => (column.sql_type == "interval") == is_interval,
+                    _ => true,
+                }
+            };
+            own.filter(|own| alike(*own)).and_then(|own| Reader::new(*oid, nature_of(column, own))).unwrap_or_else(
+                || {
+                    error::fail(
+                        PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                        format!(
+                            "column \"{}\" has type {}, but the model was trained on {}",
+                            column.name,
+                            types::type_name(*oid),
+                            column.sql_type
+                        ),
+                        Some("Cast it to that type, or train again."),
+                    )
+                },
+            )
         });
         let readers = readers.collect();
         Self { encoder: Encoder::new(encoding), readers, row: Row::default() }
@@ -83,11 +95,6 @@ impl RowEncoder {
     pub fn row(&self) -> (&[u32], &[f32]) {
         (&self.row.indices, &self.row.values)
     }
-
-    /// Whether only features that are not 0 are given.
-    pub fn is_sparse(&self) -> bool {
-        self.encoder.encoding().sparse
-    }
 }
 
 /// Names of the columns.
@@ -107,8 +114,13 @@ fn fail(fault: Fault, name: impl Fn(usize) -> String, place: &str, encoder: &Enc
         ),
         Fault::NotFinite(i) => error::fail(
             PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,
-            format!("column \"{}\" is NaN or infinite{place}", name(i)),
+            format!("column \"{}\" is NaN, infinite, or too large to be scaled{place}", name(i)),
             Some("Leave such rows out, or make the value NULL."),
+        ),
+        Fault::Memory(i) => error::fail(
+            PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            format!("the array in column \"{}\" has more elements than there is memory for{place}", name(i)),
+            Some("Raise corgipile.memory_limit."),
         ),
         Fault::Length(i, len) => {
             let expected = encoder.encoding().columns.get(i).map_or(0, Column::width);
@@ -122,35 +134,66 @@ fn fail(fault: Fault, name: impl Fn(usize) -> String, place: &str, encoder: &Enc
 }
 
 pg_function!(
-    /// corgipile.encode(encoding, columns…) → bytea or real[]: the features of a row; NULL if it is to be left out.
-    corgipile_encode,
-    pg_finfo_corgipile_encode,
-    encode
+    /// corgipile.encode_sparse(encoding, columns…) → bytea: the features of a row that are not 0; NULL if it is to be left out.
+    corgipile_encode_sparse,
+    pg_finfo_corgipile_encode_sparse,
+    encode_sparse
+);
+pg_function!(
+    /// corgipile.encode_dense(encoding, columns…) → real[]: all features of a row; NULL if it is to be left out.
+    corgipile_encode_dense,
+    pg_finfo_corgipile_encode_dense,
+    encode_dense
 );
 
-unsafe fn encode(call: Call) -> pg_sys::Datum {
+unsafe fn encode_sparse(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { encode(call, true) }
+}
+
+unsafe fn encode_dense(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { encode(call, false) }
+}
+
+/// The encoding in the first argument, which must be the same for all rows.
+unsafe fn encoding_of(call: Call, sparse: bool) -> Option<Encoding> {
+    let refuse = |what: &str| -> ! {
+        error::fail(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("the encoding cannot be used: {what}"),
+            Some("corgipile.model_info(model) -> 'encoding' is what a training has learnt."),
+        )
+    };
+    // SAFETY: a jsonb argument.
+    let JsonB(json) = call.get(0).and_then(|datum| unsafe { JsonB::from_datum(datum, false) })?;
+    // SAFETY: a valid call frame.
+    if !unsafe { pg_sys::get_fn_expr_arg_stable((*call.0).flinfo, 0) } {
+        refuse("it may differ from row to row");
+    }
+    let encoding: Encoding = serde_json::from_value(json).unwrap_or_else(|e| refuse(&e.to_string()));
+    encoding.check().unwrap_or_else(|e| refuse(&e.to_string()));
+    if encoding.sparse != sparse {
+        refuse(if sparse { "it is dense: use encode_dense" } else { "it is sparse: use encode_sparse" });
+    }
+    Some(encoding)
+}
+
+unsafe fn encode(call: Call, sparse: bool) -> pg_sys::Datum {
     // SAFETY: fn_extra is ours; what it points to lives in the function's memory context and is dropped with it.
     let (encoder, columns) = unsafe {
         let flinfo = (*call.0).flinfo;
         if (*flinfo).fn_extra.is_null() {
-            let Some(JsonB(json)) = call.get(0).and_then(|datum| JsonB::from_datum(datum, false)) else {
-                return call.null();
-            };
-            let encoding: Encoding =
-                serde_json::from_value(json).unwrap_or_else(|e| error::internal(&format!("not an encoding: {e}")));
-            let (columns, types) = Spread::new(call, 1, (*flinfo).fn_mcxt);
-            let site = (RowEncoder::new(encoding, &types), columns);
+            let Some(encoding) = encoding_of(call, sparse) else { return call.null() };
+            let Some(columns) = Spread::new(call, 1, (*flinfo).fn_mcxt) else { return call.null() };
+            let site = (RowEncoder::new(encoding, columns.types()), columns);
             (*flinfo).fn_extra = PgMemoryContexts::For((*flinfo).fn_mcxt).leak_and_drop_on_delete(site).cast();
         }
         let site = &mut *(*flinfo).fn_extra.cast::<(RowEncoder, Spread)>();
         (&mut site.0, &mut site.1)
     };
-    let sparse = encoder.is_sparse();
     // SAFETY: the columns have the types that the encoder was made for.
-    let encoded = unsafe {
-        columns.read(call);
-        encoder.encode(|i| columns.get(call, i))
-    };
+    let encoded = unsafe { if columns.read(call) { encoder.encode(|i| columns.get(call, i)) } else { None } };
     let Some(row) = encoded else { return call.null() };
     // SAFETY: palloc gives what is asked for, or raises an error; all of it is written.
     unsafe {
@@ -216,7 +259,10 @@ impl Learning {
         let request = call.get(1).and_then(|datum| unsafe { JsonB::from_datum(datum, false) });
         let request: Option<Request> = request.and_then(|JsonB(json)| serde_json::from_value(json).ok());
         // SAFETY: the aggregate's context outlives its state.
-        let (spread, given) = unsafe { Spread::new(call, 3, context) };
+        let spread = unsafe { Spread::new(call, 3, context) };
+        let spread =
+            spread.unwrap_or_else(|| error::internal("corgipile.learn_encoding was called with other arguments"));
+        let given = spread.types();
         let Some(request) = request.filter(|request| request.columns.len() == given.len()) else {
             error::internal("corgipile.learn_encoding was called with other arguments")
         };
@@ -250,7 +296,9 @@ impl Learning {
             ((u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo), tid.ip_posid)
         });
         // SAFETY: a call of the same aggregate.
-        unsafe { self.columns.read(call) };
+        if !unsafe { self.columns.read(call) } {
+            return;
+        }
         for (i, reader) in self.readers.iter_mut().enumerate() {
             // SAFETY: a column of the reader's type.
             let value = unsafe { reader.value(self.columns.get(call, i)) };

@@ -250,20 +250,18 @@ impl Site {
         self.datums.clear();
         match self.input {
             Input::Columns(from) => {
-                // Only a first call asks for types.
-                let types = if self.spread.is_none() || self.encoder.is_none() {
+                if self.spread.is_none() {
                     // SAFETY: the site lives in the function's memory context.
-                    let (spread, types) = unsafe { Spread::new(call, from, (*(*call.0).flinfo).fn_mcxt) };
-                    self.spread = Some(spread);
-                    types
-                } else {
-                    Vec::new()
-                };
+                    self.spread = Some(unsafe { Spread::new(call, from, (*(*call.0).flinfo).fn_mcxt) }?);
+                }
                 let spread = self.spread.as_mut()?;
                 // SAFETY: a call of the same site.
-                unsafe { spread.read(call) };
+                if !unsafe { spread.read(call) } {
+                    return None;
+                }
                 self.datums.extend((0..spread.len(call)).map(|i| spread.get(call, i)));
-                Some(types)
+                // Only a first call asks for types.
+                Some(if self.encoder.is_some() { Vec::new() } else { spread.types().to_vec() })
             }
             _ => {
                 let row = call.get(1)?;

@@ -131,6 +131,14 @@ impl Source {
         {
             return None;
         }
+        // Training that goes on from a model of columns encodes as that does.
+        let encoded = asked.warm_start.as_ref().is_some_and(|model| {
+            let stored = catalog::lookup(&catalog::ModelKey::Name(model.clone()));
+            stored.is_some_and(|stored| stored.model.header.encoding.is_some())
+        });
+        if encoded {
+            return None;
+        }
         let is_array = |name: &str| types::element(self.type_of(name)).is_some();
         match &asked.features {
             None if self.has_column("features_v") => Some(self.features(None)),
@@ -263,6 +271,9 @@ impl Source {
         if let Some(model) = &asked.warm_start {
             let key = catalog::ModelKey::Name(model.clone());
             let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+            if stored.model.header.encoding.is_none() {
+                error::raise(Error::WarmStart("its features are arrays, these are columns that are encoded".into()));
+            }
             if let Some(encoding) = &stored.model.header.encoding {
                 let theirs: Vec<String> = encoding.columns.iter().map(|column| column.name.clone()).collect();
                 if let Some(missing) = theirs.iter().find(|name| !self.has_column(name)) {

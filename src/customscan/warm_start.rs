@@ -63,6 +63,9 @@ impl WarmStart {
     /// Refuses features of other names. Names of expressions are empty, and not compared.
     pub fn check_names(&self, features: &[String]) {
         let header = &self.model.header;
+        if header.encoding.is_some() && features.iter().all(|name| !name.is_empty()) {
+            refuse(format!("it encodes its columns, and {} is an array as it stands", features.join(", ")));
+        }
         let names = |names: &[String]| Some(names.join(", ")).filter(|_| names.iter().all(|name| !name.is_empty()));
         if let (Some(theirs), Some(ours)) = (names(&header.features), names(features))
             && !ours.is_empty()

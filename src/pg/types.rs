@@ -22,15 +22,21 @@ pub fn require_utf8() {
 struct PortableStyle {
     date_style: i32,
     interval_style: i32,
+    float_digits: i32,
 }
 
 impl PortableStyle {
     fn set() -> Self {
         // SAFETY: plain variables of the backend, read and written on its own thread.
         unsafe {
-            let before = Self { date_style: pg_sys::DateStyle, interval_style: pg_sys::IntervalStyle };
+            let before = Self {
+                date_style: pg_sys::DateStyle,
+                interval_style: pg_sys::IntervalStyle,
+                float_digits: pg_sys::extra_float_digits,
+            };
             pg_sys::DateStyle = pg_sys::USE_ISO_DATES as i32;
             pg_sys::IntervalStyle = pg_sys::INTSTYLE_POSTGRES as i32;
+            pg_sys::extra_float_digits = 1;
             before
         }
     }
@@ -42,6 +48,7 @@ impl Drop for PortableStyle {
         unsafe {
             pg_sys::DateStyle = self.date_style;
             pg_sys::IntervalStyle = self.interval_style;
+            pg_sys::extra_float_digits = self.float_digits;
         }
     }
 }

@@ -162,7 +162,13 @@ impl Reader {
                     return Value::Text(label.as_bytes());
                 }
                 Read::Text => {
-                    self.text = types::text_of(datum, self.oid);
+                    // A moment in UTC, whatever the session's time zone.
+                    let oid = if types::base_type(self.oid) == pg_sys::TIMESTAMPTZOID {
+                        pg_sys::TIMESTAMPOID
+                    } else {
+                        self.oid
+                    };
+                    self.text = types::text_of(datum, oid);
                     // char(n) is padded.
                     return Value::Text(self.text.trim_end_matches(' ').as_bytes());
                 }
@@ -172,6 +178,13 @@ impl Reader {
                         pg_sys::CurrentMemoryContext,
                     );
                     let Ok(opened) = opened else { return Value::Null };
+                    let more = opened.len.saturating_sub(self.elements.len());
+                    if self.elements.try_reserve(more).is_err() {
+                        crate::error::raise(corgipile_core::Error::OutOfMemory {
+                            bytes: more * 4,
+                            purpose: "the elements of an array",
+                        });
+                    }
                     self.elements.resize(opened.len, 0.0);
                     // What is not finite is found by whoever takes it.
                     array::copy_values(opened, element, self.elements.as_mut_ptr());
