@@ -210,18 +210,18 @@ impl Column {
     /// How it becomes features, in words.
     pub fn description(&self) -> String {
         let kind = match &self.kind {
-            Kind::Number(scale) | Kind::Ordinal { scale, .. } if scale.deviation == 0.0 => "(one value only)".into(),
-            Kind::Number(_) => "(number)".into(),
+            Kind::Number(scale) | Kind::Ordinal { scale, .. } if scale.deviation == 0.0 => "one value only".into(),
+            Kind::Number(_) => "number".into(),
             Kind::OneHot { values, other } => {
-                format!("(one of {}{})", values.len(), if *other { " or other" } else { "" })
+                format!("one of {}{}", values.len(), if *other { " or other" } else { "" })
             }
-            Kind::Hash { buckets } => format!("(hash of {buckets})"),
-            Kind::Ordinal { values, .. } => format!("(rank of {})", values.len()),
+            Kind::Hash { buckets } => format!("hash of {buckets}"),
+            Kind::Ordinal { values, .. } => format!("rank of {}", values.len()),
             Kind::Time { scale, periods } => {
                 let names = scale.iter().map(|_| "seconds").chain(periods.iter().map(|period| period.name()));
-                format!("({})", names.collect::<Vec<_>>().join(" "))
+                names.collect::<Vec<_>>().join(" ")
             }
-            Kind::Array(scales) => format!("(array of {})", scales.len()),
+            Kind::Array(scales) => format!("array of {}", scales.len()),
         };
         if self.is_null { format!("{kind} and whether NULL") } else { kind }
     }

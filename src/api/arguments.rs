@@ -156,6 +156,16 @@ impl Call {
         oid
     }
 
+    /// The context of the aggregate that is calling.
+    pub fn aggregate_context(self, aggregate: &str) -> pg_sys::MemoryContext {
+        let mut context: pg_sys::MemoryContext = std::ptr::null_mut();
+        // SAFETY: a valid call frame by construction.
+        if unsafe { pg_sys::AggCheckCallContext(self.0, &mut context) } == 0 {
+            error::internal(&format!("a function of {aggregate} was called outside an aggregate"));
+        }
+        context
+    }
+
     /// Returns NULL.
     pub fn null(self) -> pg_sys::Datum {
         // SAFETY: as above.

@@ -356,18 +356,8 @@ pg_function!(
     learn_final
 );
 
-/// The context of the aggregate that is calling.
-fn context(call: Call) -> pg_sys::MemoryContext {
-    let mut context: pg_sys::MemoryContext = std::ptr::null_mut();
-    // SAFETY: a valid call frame.
-    if unsafe { pg_sys::AggCheckCallContext(call.0, &mut context) } == 0 {
-        error::internal("a function of corgipile.learn_encoding was called outside an aggregate");
-    }
-    context
-}
-
 unsafe fn learn_transition(call: Call) -> pg_sys::Datum {
-    let context = context(call);
+    let context = call.aggregate_context("corgipile.learn_encoding");
     let state: *mut Option<Learning> = match call.get(0) {
         Some(state) => state.cast_mut_ptr(),
         None => PgMemoryContexts::For(context).leak_and_drop_on_delete(Some(Learning::new(call, context))),
@@ -381,7 +371,7 @@ unsafe fn learn_transition(call: Call) -> pg_sys::Datum {
 }
 
 unsafe fn learn_final(call: Call) -> pg_sys::Datum {
-    context(call);
+    call.aggregate_context("corgipile.learn_encoding");
     // SAFETY: the state is made by `learn_transition`; nothing else holds it meanwhile.
     let learning = call.get(0).and_then(|state| unsafe { (*state.cast_mut_ptr::<Option<Learning>>()).take() });
     let Some(learning) = learning else { return call.null() };

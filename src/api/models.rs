@@ -370,7 +370,7 @@ fn set_current_model(name: Option<&str>, model: Option<i64>) {
 #[pg_extern]
 fn current_model(model: &str, features: Vec<String>, target_type: &str) -> i64 {
     let key = ModelKey::Name(model.into());
-    let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    let stored = catalog::required(&key);
     let header = &stored.model.header;
     if header.features != features || header.prediction_type() != target_type {
         error::fail(
@@ -394,8 +394,7 @@ fn report_page(
     predicted: Option<Vec<String>>,
     count: Option<Vec<i64>>,
 ) -> String {
-    let key = ModelKey::Name(model.into());
-    let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    let stored = looked_up(model);
     let title = match &stored.name {
         Some(name) => format!("{name}, version {} (model {})", stored.version, stored.id),
         None => format!("Model {}", stored.id),
@@ -420,8 +419,7 @@ fn usable(model_id: i64, change: bool) -> bool {
 
 /// The model that a name or id means, for the current role.
 fn looked_up(model: &str) -> Stored {
-    let key = ModelKey::Name(model.into());
-    catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key))
+    catalog::required(&ModelKey::Name(model.into()))
 }
 
 /// corgipile.model_features(model) → each feature: number from 1, name, and centre and deviation of its values, which are
@@ -474,7 +472,6 @@ fn model_encoding(
         let details = serde_json::to_value(&column.kind).unwrap_or_default();
         let (words, width) = (column.description(), column.width() as i64);
         let on_null = text(serde_json::to_value(column.on_null));
-        let words = words.trim_start_matches('(').replace(')', "");
         (column.name, column.sql_type, words, width, on_null, JsonB(details))
     }))
 }
@@ -482,8 +479,7 @@ fn model_encoding(
 /// corgipile.class_type(model) → the type that the model's classes can be cast to in a query.
 #[pg_extern]
 fn class_type(model: &str) -> String {
-    let key = ModelKey::Name(model.into());
-    let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+    let stored = looked_up(model);
     types::castable(stored.model.header.prediction_type()).unwrap_or_else(|| "text".into())
 }
 

@@ -183,7 +183,7 @@ impl Site {
         match &self.model {
             Some(model) if self.stamp == now && self.key.as_ref() == Some(&key) => Rc::clone(model),
             _ => {
-                let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+                let stored = catalog::required(&key);
                 self.key = Some(key);
                 self.stamp = now;
                 self.class = None;
@@ -752,7 +752,7 @@ fn named(call: Call, datum: pg_sys::Datum) -> Named {
 /// The model that the first argument means (for other functions).
 pub fn model_argument(call: Call) -> Option<Rc<Model>> {
     Some(match named(call, call.get(0)?) {
-        Named::Key(key) => catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key)).model,
+        Named::Key(key) => catalog::required(&key).model,
         Named::Value(model) => model,
     })
 }

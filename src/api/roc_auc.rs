@@ -38,16 +38,6 @@ pg_function!(
     finish
 );
 
-/// The context of the aggregate that is calling.
-fn context(call: Call) -> pg_sys::MemoryContext {
-    let mut context: pg_sys::MemoryContext = std::ptr::null_mut();
-    // SAFETY: a valid call frame.
-    if unsafe { pg_sys::AggCheckCallContext(call.0, &mut context) } == 0 {
-        error::internal("a function of corgipile.roc_auc was called outside an aggregate");
-    }
-    context
-}
-
 /// A state that lives as long as the aggregate's context.
 fn keep(context: pg_sys::MemoryContext, auc: Auc) -> *mut Auc {
     PgMemoryContexts::For(context).leak_and_drop_on_delete(auc)
@@ -60,7 +50,7 @@ unsafe fn state<'a>(call: Call, i: usize) -> Option<&'a mut Auc> {
 }
 
 unsafe fn transition(call: Call) -> pg_sys::Datum {
-    let context = context(call);
+    let context = call.aggregate_context("corgipile.roc_auc");
     let state = match call.get(0) {
         Some(state) => state.cast_mut_ptr::<Auc>(),
         None => keep(context, Auc::default()),
@@ -74,7 +64,7 @@ unsafe fn transition(call: Call) -> pg_sys::Datum {
 }
 
 unsafe fn combine(call: Call) -> pg_sys::Datum {
-    let context = context(call);
+    let context = call.aggregate_context("corgipile.roc_auc");
     // SAFETY: states of this aggregate.
     let Some(other) = (unsafe { state(call, 1) }) else {
         return call.get(0).unwrap_or_else(|| call.null());
@@ -89,7 +79,7 @@ unsafe fn combine(call: Call) -> pg_sys::Datum {
 }
 
 unsafe fn serial(call: Call) -> pg_sys::Datum {
-    context(call);
+    call.aggregate_context("corgipile.roc_auc");
     // SAFETY: a state of this aggregate.
     let Some(state) = (unsafe { state(call, 0) }) else { return call.null() };
     let bytes = state.to_bytes().unwrap_or_else(|e| error::raise(e));
@@ -97,7 +87,7 @@ unsafe fn serial(call: Call) -> pg_sys::Datum {
 }
 
 unsafe fn deserial(call: Call) -> pg_sys::Datum {
-    let context = context(call);
+    let context = call.aggregate_context("corgipile.roc_auc");
     let Some(datum) = call.get(0) else { return call.null() };
     // SAFETY: a bytea argument.
     match Auc::from_bytes(unsafe { types::varlena_bytes(datum) }) {
@@ -107,7 +97,7 @@ unsafe fn deserial(call: Call) -> pg_sys::Datum {
 }
 
 unsafe fn finish(call: Call) -> pg_sys::Datum {
-    context(call);
+    call.aggregate_context("corgipile.roc_auc");
     // SAFETY: a state of this aggregate.
     let Some(state) = (unsafe { state(call, 0) }) else { return call.null() };
     let value = state.value().unwrap_or_else(|e| error::raise(e));

@@ -270,7 +270,7 @@ impl Source {
         }
         if let Some(model) = &asked.warm_start {
             let key = catalog::ModelKey::Name(model.clone());
-            let stored = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key));
+            let stored = catalog::required(&key);
             if stored.model.header.encoding.is_none() {
                 error::raise(Error::WarmStart("its features are arrays, these are columns that are encoded".into()));
             }
@@ -677,7 +677,8 @@ fn tell(id: i64, name: Option<&str>, version: i32, model: &Model, left_out: &[(S
     });
     let plan = plan.unwrap_or_default();
     let encoded = header.encoding.as_ref().map(|encoding| {
-        let columns: Vec<String> = encoding.columns.iter().map(|c| format!("{} {}", c.name, c.description())).collect();
+        let columns: Vec<String> =
+            encoding.columns.iter().map(|c| format!("{} ({})", c.name, c.description())).collect();
         let without: Vec<String> = left_out.iter().map(|(name, reason)| format!("{name} {reason}")).collect();
         let without = if without.is_empty() { String::new() } else { format!(" Left out: {}.", without.join(", ")) };
         format!(" Features of {}.{without}", columns.join(", "))

@@ -489,6 +489,11 @@ pub fn lock_name(name: &str) {
     }
 }
 
+/// The same, where there must be one.
+pub fn required(key: &ModelKey) -> Stored {
+    lookup(key).unwrap_or_else(|| no_such_model(key))
+}
+
 /// Finds a model that the current role may change, as it is now, and locks its name; `None` if there is no such
 /// model, an error if it is another's, also where that one has allowed its use.
 pub fn lookup_owned(key: &ModelKey) -> Option<Stored> {

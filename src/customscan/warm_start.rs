@@ -28,7 +28,7 @@ impl WarmStart {
     /// loss asked for continue it.
     pub fn find(params: &Params, target_type: pg_sys::Oid) -> Option<Self> {
         let key = ModelKey::Name(params.warm_start.clone()?);
-        let model = catalog::lookup(&key).unwrap_or_else(|| catalog::no_such_model(&key)).model;
+        let model = catalog::required(&key).model;
         let header = &model.header;
         let type_name = types::type_name(types::base_type(target_type));
         if header.target_type != type_name {
