@@ -74,12 +74,14 @@ impl Line<'_> {
         let values = |row: u32| &all[row as usize * dims..][..dims];
         let mut next = values(*first);
         let far = distance(dims);
-        // The score of `next` is scale·(partial + last·gram) + bias.
-        let (mut last, mut partial, mut gram) = (0f32, padded_dots(simd, v, next, next, next).0, 0f32);
+        let bias_rate = if step.intercept { step.rate } else { 0.0 };
+        let mut score = [scale * padded_dots(simd, v, next, next, next).0 + bias];
         for at in rows {
             let row = order[at] as usize;
             let x = next;
-            let mut score = [scale * (partial + last * gram) + bias];
+            let shrunk = scale * step.shrink;
+            // The score of the next tuple is `before` + slope · `per_slope`: only this waits for the slope.
+            let (mut before, mut per_slope) = (0f32, 0f32);
             if let Some(farther) = order.get(at + 2 * far) {
                 tuples.prefetch_place(*farther as usize);
             }
@@ -87,23 +89,25 @@ impl Line<'_> {
             if let Some(number) = order.get(at + 1) {
                 next = values(*number);
                 if dims <= MOST_AHEAD {
-                    (partial, gram) = padded_dots(simd, v, x, next, soon);
+                    let (dot, gram) = padded_dots(simd, v, x, next, soon);
+                    before = shrunk * dot + bias;
+                    per_slope = -(step.rate * step.shrink) * gram - bias_rate;
                 }
             }
             let y = tuples.label(row);
             let point = loss.eval(y, &mut score);
             let slope = score[0] * tally.note(row, y, point);
-            last = -(step.rate / scale) * slope;
+            let last = -(step.rate / scale) * slope;
             if last != 0.0 {
                 padded_axpy(simd, v, last, x);
             }
-            if dims > MOST_AHEAD {
-                (partial, gram) = (padded_dots(simd, v, next, next, soon).0, 0.0);
-            }
-            if step.intercept {
-                bias -= step.rate * slope;
-            }
-            scale *= step.shrink;
+            bias -= bias_rate * slope;
+            scale = shrunk;
+            score = if dims <= MOST_AHEAD {
+                [before + slope * per_slope]
+            } else {
+                [scale * padded_dots(simd, v, next, next, soon).0 + bias]
+            };
         }
         *scale_at = scale;
         *bias_at = bias;

@@ -160,11 +160,11 @@ impl PointLoss for LogLoss {
     #[inline(always)]
     fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
         let margin = y * p;
-        // e ≤ 1: nothing overflows, and both results keep their relative precision.
-        let e = exp_of_negative(-margin.abs());
-        // 1 / (1 + e^margin), the probability of the other class.
-        let other = if margin >= 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) };
-        ((-margin).max(0.0), 1.0 + e, -y * other)
+        // e ≤ 1: nothing overflows, and both results keep their relative precision. |y| is 1.
+        let e = exp_of_negative(-p.abs());
+        // −y times 1 / (1 + e^margin), the probability of the other class.
+        let slope = if margin >= 0.0 { -y * e } else { -y } / (1.0 + e);
+        ((-margin).max(0.0), 1.0 + e, slope)
     }
 }
 
