@@ -519,11 +519,11 @@ CREATE FUNCTION corgipile.encode_sparse(encoding jsonb, VARIADIC columns "any") 
 CREATE FUNCTION corgipile.encode_dense(encoding jsonb, VARIADIC columns "any") RETURNS real[]
     AS 'MODULE_PATHNAME', 'corgipile_encode_dense' LANGUAGE C STABLE PARALLEL SAFE COST 20;
 
-CREATE FUNCTION corgipile.learn_transition(internal, jsonb, tid, VARIADIC "any") RETURNS internal
+CREATE FUNCTION corgipile.learn_transition(internal, jsonb, tid, oid, VARIADIC "any") RETURNS internal
     AS 'MODULE_PATHNAME', 'corgipile_learn_transition' LANGUAGE C STABLE;
 CREATE FUNCTION corgipile.learn_final(internal) RETURNS jsonb
     AS 'MODULE_PATHNAME', 'corgipile_learn_final' LANGUAGE C STABLE;
-CREATE AGGREGATE corgipile.learn_encoding(request jsonb, place tid, VARIADIC columns "any") (
+CREATE AGGREGATE corgipile.learn_encoding(request jsonb, place tid, relation oid, VARIADIC columns "any") (
     SFUNC = corgipile.learn_transition, STYPE = internal, SSPACE = 1048576,
     FINALFUNC = corgipile.learn_final, FINALFUNC_MODIFY = READ_WRITE);
 

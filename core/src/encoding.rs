@@ -613,12 +613,23 @@ impl Moments {
     }
 }
 
+/// Where a row lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The table, by oid: of a partitioned one, the partition.
+    pub table: u32,
+    /// Its ctid.
+    pub page: u32,
+    /// Of the page.
+    pub line: u16,
+}
+
 /// What one column held so far.
 #[derive(Debug, Default)]
 struct Seen {
     nulls: u64,
     /// Page and line of the first NULL.
-    first_null: Option<(u32, u16)>,
+    first_null: Option<Place>,
     moments: Moments,
     elements: Vec<Moments>,
     /// Categories, until there is no room for more.
@@ -646,7 +657,7 @@ pub struct Nulls {
     /// How many.
     pub count: u64,
     /// Page and line of the first.
-    pub first: Option<(u32, u16)>,
+    pub first: Option<Place>,
 }
 
 impl Learner {
@@ -667,12 +678,7 @@ impl Learner {
     }
 
     /// A value of the row, which is at `place`.
-    pub fn add(
-        &mut self,
-        number: usize,
-        value: Value<'_>,
-        place: Option<(u32, u16)>,
-    ) -> std::result::Result<(), Fault> {
+    pub fn add(&mut self, number: usize, value: Value<'_>, place: Option<Place>) -> std::result::Result<(), Fault> {
         let Some((column, seen)) = self.columns.get_mut(number) else { return Ok(()) };
         // Of an enum there are few.
         let enumerated = !column.labels.is_empty();
@@ -946,6 +952,7 @@ mod tests {
 
     #[test]
     fn nulls_follow_the_rule() {
+        let place = Place { table: 9, page: 7, line: 2 };
         let learn = |on_null: Option<OnNull>, wish: &Json| {
             let wishes = Wish::parse_all(wish).expect("a wish");
             let column = |name: &str, nature: Nature| {
@@ -959,7 +966,7 @@ mod tests {
                 learner.add(1, Value::Text(c.as_bytes()), None).expect("adds");
             }
             learner.next_row();
-            learner.add(0, Value::Null, Some((7, 2))).expect("adds");
+            learner.add(0, Value::Null, Some(place)).expect("adds");
             learner.add(1, Value::Null, None).expect("adds");
             let nulls = learner.nulls(on_null);
             let (encoding, _) = learner.finish(on_null).expect("learns");
@@ -968,7 +975,7 @@ mod tests {
             (nulls, row.map(|row| row.map(|row| dense(&encoder, &row))))
         };
         let none = json!({});
-        let first = Nulls { column: "x".into(), count: 1, first: Some((7, 2)) };
+        let first = Nulls { column: "x".into(), count: 1, first: Some(place) };
         assert_eq!(learn(None, &none), (vec![first.clone()], Err(Fault::Null(0))));
         assert_eq!(learn(Some(OnNull::Error), &none).0.len(), 2);
         assert_eq!(learn(Some(OnNull::Skip), &none), (vec![], Ok(None)));

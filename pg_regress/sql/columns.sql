@@ -138,7 +138,7 @@ SELECT corgipile.encode_sparse('{"columns": 7}', 'x'::text);
 SELECT corgipile.encode_sparse('{"columns": [], "sparse": true}');
 SELECT corgipile.sgd(y, bytes, '{}') FROM (VALUES (true, '\x01'::bytea), (false, '\x00')) AS v(y, bytes);
 SELECT corgipile.sgd(y, bytes, '{}') FROM (VALUES (true, '\x0000000000000000'::bytea), (false, '\xffffffff00000000')) AS v(y, bytes);
-SELECT corgipile.learn_encoding('{}', NULL, 1);
+SELECT corgipile.learn_encoding('{}', NULL, NULL, 1);
 SELECT corgipile.columns_predict('z');
 SELECT corgipile.columns_predict('z', 1);
 SELECT corgipile.columns_predict('z', 'a'::text, 1, 'good'::grade, now());

@@ -4,10 +4,12 @@
 use super::arguments::{Call, Spread};
 use crate::error;
 use crate::guc::Settings;
-use crate::pg::types;
 use crate::pg::values::{self, Reader};
+use crate::pg::{relation, types};
 use crate::pg_function;
-use corgipile_core::encoding::{Column, Encoder, Encoding, Fault, Kind, Learner, Learnt, Nature, OnNull, Row, Wish};
+use corgipile_core::encoding::{
+    Column, Encoder, Encoding, Fault, Kind, Learner, Learnt, Nature, OnNull, Place, Row, Wish,
+};
 use pgrx::{FromDatum, IntoDatum, JsonB, PgMemoryContexts, PgSqlErrorCode, check_for_interrupts, pg_sys};
 use serde_json::{Value as Json, json};
 
@@ -259,7 +261,7 @@ impl Learning {
         let request = call.get(1).and_then(|datum| unsafe { JsonB::from_datum(datum, false) });
         let request: Option<Request> = request.and_then(|JsonB(json)| serde_json::from_value(json).ok());
         // SAFETY: the aggregate's context outlives its state.
-        let spread = unsafe { Spread::new(call, 3, context) };
+        let spread = unsafe { Spread::new(call, 4, context) };
         let spread =
             spread.unwrap_or_else(|| error::internal("corgipile.learn_encoding was called with other arguments"));
         let given = spread.types();
@@ -290,10 +292,11 @@ impl Learning {
             check_for_interrupts!();
         }
         self.learner.next_row();
-        let place = call.get(2).map(|datum| {
+        let place = call.get(2).zip(call.get(3)).map(|(tid, table)| {
             // SAFETY: a tid argument.
-            let tid = unsafe { *datum.cast_mut_ptr::<pg_sys::ItemPointerData>() };
-            ((u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo), tid.ip_posid)
+            let tid = unsafe { *tid.cast_mut_ptr::<pg_sys::ItemPointerData>() };
+            let page = (u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo);
+            Place { table: table.value() as u32, page, line: tid.ip_posid }
         });
         // SAFETY: a call of the same aggregate.
         if !unsafe { self.columns.read(call) } {
@@ -303,7 +306,7 @@ impl Learning {
             // SAFETY: a column of the reader's type.
             let value = unsafe { reader.value(self.columns.get(call, i)) };
             if let Err(fault) = self.learner.add(i, value, place) {
-                let place = place.map_or_else(String::new, |(page, line)| format!(" in the row at ({page},{line})"));
+                let place = place.map_or_else(String::new, |place| format!(" in the row {}", in_words(place)));
                 let nothing = Encoder::new(Encoding { columns: Vec::new(), sparse: false });
                 if let Fault::Length(i, len) = fault {
                     error::fail(
@@ -322,7 +325,7 @@ impl Learning {
 
     fn finish(self) -> Json {
         if let Some(first) = self.learner.nulls(self.on_null).first() {
-            let place = first.first.map_or_else(String::new, |(page, line)| format!(", first at ({page},{line})"));
+            let place = first.first.map_or_else(String::new, |place| format!(", first in the row {}", in_words(place)));
             error::fail(
                 PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
                 format!("column \"{}\" is NULL in {} of {} rows{place}", first.column, first.count, self.rows),
@@ -332,6 +335,12 @@ impl Learning {
         let (encoding, left_out) = self.learner.finish(self.on_null).unwrap_or_else(|e| error::raise(e));
         json!({ "encoding": encoding, "left_out": left_out })
     }
+}
+
+/// A row's place, for messages.
+fn in_words(Place { table, page, line }: Place) -> String {
+    let table = relation::qualified_name(pg_sys::Oid::from(table)).unwrap_or_default();
+    format!("with ctid ({page},{line}) of table {table}")
 }
 
 /// Refuses a column whose type cannot be a feature.
@@ -344,7 +353,7 @@ pub fn unusable(name: &str, oid: pg_sys::Oid) -> ! {
 }
 
 pg_function!(
-    /// Transition function of corgipile.learn_encoding(request, ctid, columns…).
+    /// Transition function of corgipile.learn_encoding(request, ctid, tableoid, columns…).
     corgipile_learn_transition,
     pg_finfo_corgipile_learn_transition,
     learn_transition

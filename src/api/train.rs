@@ -301,7 +301,7 @@ impl Source {
         });
         let names: Vec<String> = columns.features.iter().map(pgrx::spi::quote_identifier).collect();
         // A row has a place where it is stored.
-        let place = if self.stored { "ctid" } else { "NULL::pg_catalog.tid" };
+        let place = if self.stored { "ctid, tableoid" } else { "NULL::pg_catalog.tid, NULL::pg_catalog.oid" };
         let query = format!(
             "SELECT corgipile.learn_encoding($1, {place}, {}) FROM {}{}",
             values::spread(&names),
@@ -359,9 +359,6 @@ impl Source {
                 format!("{name} is not a table"),
                 Some("Train on a table, a materialized view, a view, a partitioned or a foreign table."),
             );
-        }
-        if matches!(kind, b'v' | b'p' | b'f') {
-            pgrx::debug1!("{name} may not be readable in blocks; tuples are then shuffled in the buffer only");
         }
         Self { oid, name, stored: matches!(kind, b'r' | b'm' | b'p') }
     }
@@ -484,6 +481,25 @@ impl Given {
             self.0.insert(name.into(), value.into());
         }
     }
+}
+
+/// Says that a table was read by its own scan: its rows were shuffled in the buffer only.
+fn tell_order(source: &Source, model: &Model) {
+    let parts = relation::leaves_of(source.oid);
+    let other = parts.into_iter().find(|oid| !relation::is_heap(*oid));
+    let (Some(other), true, false) = (other, model.header.blocks == 0, model.header.params.shuffle.sorts()) else {
+        return;
+    };
+    let message = format!("{} was read by its own scan, and shuffled in the buffer only", source.name);
+    let what = relation::qualified_name(other).unwrap_or_default();
+    ereport!(
+        PgLogLevel::NOTICE,
+        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+        message,
+        format!(
+            "{what} is not a table of this server's own storage (heap), which is read in random blocks. If its rows lie ordered, train with a buffer_size that holds all of them, or with shuffle => 'once'."
+        )
+    );
 }
 
 /// Numbers that JSON has no word for (NaN, infinity) are kept as text, to be refused by name.
@@ -612,6 +628,7 @@ fn train_model(
     model.header.weight = weight;
     let (id, version) = catalog::insert(model_name.as_deref(), &source.name, &model);
     tell(id, model_name.as_deref(), version, &model, &left_out);
+    tell_order(&source, &model);
     id
 }
 

@@ -65,7 +65,7 @@ pub unsafe fn choose(shuffle: *mut Node<TupleShuffle>, params: &Params, coder: &
     // SAFETY: by contract.
     unsafe {
         let Some(blocks) = TupleShuffle::block_shuffle(shuffle) else { return unknown };
-        let pages = sample_pages(params.seed, (*blocks).state.layout().pages);
+        let pages = sample_pages(params.seed, (*blocks).state.layout().pages());
         let instruments = Instruments::save(shuffle.cast(), (*shuffle).state.child());
         BlockShuffle::look_at(blocks, pages.clone(), 1);
         pg_sys::ExecReScan(shuffle.cast());

@@ -1,4 +1,5 @@
-//! BlockShuffle: a scan node that reads a table's blocks in random order.
+//! BlockShuffle: a scan node that reads the blocks of a table in random order; those of all partitions of a
+//! partitioned table, or of all children of a table, in one order.
 //!
 //! Filter and projection are core's (ExecScan); the tuples come through the table access method
 //! (`pg::block_scan`). ReScan starts the next epoch with a new order.
@@ -6,7 +7,7 @@
 use crate::pg::block_scan::BlockScan;
 use crate::pg::explain::{Explainer, pretty_bytes};
 use crate::pg::node::{CustomNode, Methods, Node, exec_methods, scan_methods};
-use crate::pg::{list, raw};
+use crate::pg::{list, raw, relation};
 use corgipile_core::blocks::BlockLayout;
 use corgipile_core::permute::block_order;
 use pgrx::pg_sys;
@@ -14,21 +15,31 @@ use pgrx::pg_sys;
 /// State of the node.
 pub struct BlockShuffle {
     scan: Option<Box<BlockScan>>,
+    /// The partitions to read; `None`: the table itself.
+    children: Option<Vec<pg_sys::Oid>>,
+    /// What is read: open relations, with the pages that each has.
+    relations: Vec<(pg_sys::Relation, u32)>,
     layout: BlockLayout,
     random: bool,
-    /// Blocks to read in place of all, and the pages of each: a look at a sample.
-    only: Option<(Vec<u32>, u32)>,
+    /// Blocks to read in place of all, and how they are cut: a look at a sample.
+    only: Option<(Vec<u32>, BlockLayout)>,
     seed: i64,
     epoch: u32,
     started: bool,
-    attributes: i32,
+    attributes: usize,
 }
 
 pub static SCAN_METHODS: Methods<pg_sys::CustomScanMethods> = Methods(scan_methods::<BlockShuffle>());
 static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(exec_methods::<BlockShuffle>(exec));
 
+/// Pages of an open relation.
+unsafe fn pages_of(relation: pg_sys::Relation) -> u32 {
+    // SAFETY: by contract.
+    unsafe { pg_sys::RelationGetNumberOfBlocksInFork(relation, pg_sys::ForkNumber::MAIN_FORKNUM) }
+}
+
 /// Highest column that the node's filter and projection need.
-unsafe fn needed_attributes(css: &pg_sys::CustomScanState) -> i32 {
+unsafe fn needed_attributes(css: &pg_sys::CustomScanState) -> usize {
     // SAFETY: the plan and the open relation of a node that is being begun.
     unsafe {
         let plan = css.ss.ps.plan.cast::<pg_sys::CustomScan>();
@@ -42,11 +53,11 @@ unsafe fn needed_attributes(css: &pg_sys::CustomScanState) -> i32 {
         loop {
             member = pg_sys::bms_next_member(used, member);
             if member < 0 {
-                return highest;
+                return highest as usize;
             }
             let attribute = member + pg_sys::FirstLowInvalidHeapAttributeNumber;
             if attribute == 0 {
-                return natts;
+                return natts as usize;
             }
             highest = highest.max(attribute);
         }
@@ -61,7 +72,7 @@ impl BlockShuffle {
     pub unsafe fn configure(node: *mut Node<Self>, pages_per_block: u32, random: bool, seed: i64) {
         // SAFETY: by contract.
         let state = unsafe { &mut (*node).state };
-        state.layout.pages_per_block = pages_per_block.max(1);
+        state.layout = state.layout.cut(pages_per_block);
         state.random = random;
         state.seed = seed;
         state.epoch = 0;
@@ -78,7 +89,7 @@ impl BlockShuffle {
     pub unsafe fn look_at(node: *mut Node<Self>, blocks: Vec<u32>, pages_per_block: u32) {
         // SAFETY: by contract.
         let state = unsafe { &mut (*node).state };
-        state.only = Some((blocks, pages_per_block));
+        state.only = Some((blocks, state.layout.cut(pages_per_block)));
         state.started = false;
     }
 
@@ -92,8 +103,14 @@ impl BlockShuffle {
     }
 
     /// The table cut into blocks.
-    pub fn layout(&self) -> BlockLayout {
-        self.layout
+    pub fn layout(&self) -> &BlockLayout {
+        &self.layout
+    }
+
+    /// The table, or the first of its partitions.
+    pub fn first_relation(&self) -> pg_sys::Oid {
+        // SAFETY: open from Begin to End.
+        self.relations.first().map_or(pg_sys::InvalidOid, |(relation, _)| unsafe { (**relation).rd_id })
     }
 
     /// Bytes of the table, with its values out of line.
@@ -101,18 +118,19 @@ impl BlockShuffle {
     /// # Safety
     /// `node` is a begun node.
     pub unsafe fn table_bytes(node: *mut Node<Self>) -> u64 {
-        // SAFETY: by contract; the relation is open, and so locked that its toast table stays.
+        // SAFETY: by contract; the relations are open, and so locked that their toast tables stay.
         unsafe {
-            let relation = (*node).css.ss.ss_currentRelation;
-            let mut pages = u64::from((*node).state.layout.pages);
-            let toast = (*(*relation).rd_rel).reltoastrelid;
-            if toast != pg_sys::InvalidOid {
-                let toast = pg_sys::relation_open(toast, pg_sys::AccessShareLock as i32);
-                let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
-                pages += u64::from(pg_sys::RelationGetNumberOfBlocksInFork(toast, fork));
-                pg_sys::relation_close(toast, pg_sys::AccessShareLock as i32);
+            let mut all = 0;
+            for (relation, pages) in &(*node).state.relations {
+                all += u64::from(*pages);
+                let toast = (*(**relation).rd_rel).reltoastrelid;
+                if toast != pg_sys::InvalidOid {
+                    let toast = pg_sys::relation_open(toast, pg_sys::AccessShareLock as i32);
+                    all += u64::from(pages_of(toast));
+                    pg_sys::relation_close(toast, pg_sys::AccessShareLock as i32);
+                }
             }
-            pages * u64::from(pg_sys::BLCKSZ)
+            all * u64::from(pg_sys::BLCKSZ)
         }
     }
 
@@ -126,9 +144,20 @@ impl BlockShuffle {
         self.scan.as_ref().map_or(core::ptr::null(), |scan| &raw const **scan)
     }
 
-    /// The row returned last, for messages.
-    pub fn current_ctid(&self) -> Option<(u32, u16)> {
-        self.scan.as_ref().map(|scan| scan.current_ctid())
+    /// The row returned last, or the one at `place` (see [`BlockScan::current_place`]), in words.
+    pub fn row_in_words(&self, place: Option<u64>) -> String {
+        let (part, page, line) = match (place, &self.scan) {
+            (Some(place), _) => {
+                let (part, page) = self.layout.page(place >> 16);
+                (part, page, place as u16)
+            }
+            (None, Some(scan)) => scan.current_row(),
+            (None, None) => (0, 0, 0),
+        };
+        // SAFETY: open from Begin to End.
+        let relation =
+            self.relations.get(part).and_then(|(relation, _)| unsafe { relation::qualified_name((**relation).rd_id) });
+        format!("in the row with ctid ({page},{line}) of table {}", relation.unwrap_or_default())
     }
 
     /// Makes the scan if need be and puts it at the start of the current epoch.
@@ -137,16 +166,14 @@ impl BlockShuffle {
         unsafe {
             let css = &mut (*node).css;
             let state = &mut (*node).state;
-            let all = || (state.order_of(state.epoch), state.layout.pages_per_block);
-            let (order, pages_per_block) = state.only.clone().unwrap_or_else(all);
+            let all = || (state.order_of(state.epoch), state.layout.clone());
+            let (order, layout) = state.only.clone().unwrap_or_else(all);
             let snapshot = (*css.ss.ps.state).es_snapshot;
-            let relation = css.ss.ss_currentRelation;
-            let (pages, attributes) = (state.layout.pages, state.attributes);
             let scan = match state.scan.take() {
                 Some(scan) => scan,
-                None => BlockScan::new(relation, snapshot, pages, attributes),
+                None => BlockScan::new(css.ss.ss_currentRelation, &state.relations, snapshot, state.attributes),
             };
-            state.scan.insert(scan).start(order, pages_per_block);
+            state.scan.insert(scan).start(order, layout);
         }
     }
 
@@ -240,10 +267,14 @@ impl CustomNode for BlockShuffle {
         &EXEC_METHODS.0
     }
 
-    unsafe fn create(_plan: *mut pg_sys::CustomScan) -> Self {
+    unsafe fn create(plan: *mut pg_sys::CustomScan) -> Self {
+        // SAFETY: a plan made by the planner module.
+        let children = unsafe { list::read_private_data::<Vec<u32>>((*plan).custom_private) };
         Self {
             scan: None,
-            layout: BlockLayout { pages: 0, pages_per_block: 1 },
+            children: children.map(|oids| oids.into_iter().map(pg_sys::Oid::from).collect()),
+            relations: Vec::new(),
+            layout: BlockLayout::new([], 1),
             random: true,
             only: None,
             seed: 1,
@@ -256,9 +287,17 @@ impl CustomNode for BlockShuffle {
     unsafe fn begin(node: *mut Node<Self>, _estate: *mut pg_sys::EState, _eflags: i32) {
         // SAFETY: ExecInitCustomScan has opened and locked the relation.
         unsafe {
-            let relation = (*node).css.ss.ss_currentRelation;
-            (*node).state.layout.pages =
-                pg_sys::RelationGetNumberOfBlocksInFork(relation, pg_sys::ForkNumber::MAIN_FORKNUM);
+            let table = (*node).css.ss.ss_currentRelation;
+            let state = &mut (*node).state;
+            let relations = match &state.children {
+                None => vec![table],
+                // The planner has locked them; the lock is the transaction's.
+                Some(children) => {
+                    children.iter().map(|oid| pg_sys::table_open(*oid, pg_sys::AccessShareLock as i32)).collect()
+                }
+            };
+            state.relations = relations.into_iter().map(|relation| (relation, pages_of(relation))).collect();
+            state.layout = BlockLayout::new(state.relations.iter().map(|(_, pages)| *pages), 1);
             (*node).state.attributes = needed_attributes(&(*node).css);
         }
     }
@@ -275,10 +314,16 @@ impl CustomNode for BlockShuffle {
     }
 
     unsafe fn end(node: *mut Node<Self>) {
-        // SAFETY: the relation is closed by the executor after this.
+        // SAFETY: the table is closed by the executor after this, partitions here.
         unsafe {
             if let Some(scan) = (*node).state.scan.take() {
                 scan.end();
+            }
+            let relations = std::mem::take(&mut (*node).state.relations);
+            if (*node).state.children.is_some() {
+                for (relation, _) in relations {
+                    pg_sys::table_close(relation, pg_sys::NoLock as i32);
+                }
             }
         }
     }
@@ -286,13 +331,16 @@ impl CustomNode for BlockShuffle {
     unsafe fn explain(node: *mut Node<Self>, es: *mut pg_sys::ExplainState) {
         // SAFETY: by contract.
         let (state, out) = unsafe { (&(*node).state, Explainer::new(es)) };
+        if state.children.is_some() {
+            out.integer("Partitions", state.relations.len() as i64);
+        }
         out.text("Block Order", if state.random { "random" } else { "sequential" });
         out.text(
             "Blocks",
             &format!(
                 "{} of {}",
                 state.layout.blocks(),
-                pretty_bytes(state.layout.pages_per_block as usize * pg_sys::BLCKSZ as usize)
+                pretty_bytes(state.layout.pages_per_block() as usize * pg_sys::BLCKSZ as usize)
             ),
         );
         if out.is_analyze() {

@@ -146,13 +146,13 @@ fn shares(settings: &Settings, params: &Params) -> (usize, usize, usize) {
 fn choose_sizes(
     settings: &Settings,
     params: &Params,
-    table: Option<BlockLayout>,
+    table: Option<&BlockLayout>,
     plan: Option<&Plan>,
 ) -> Result<Sizes> {
     let page = pg_sys::BLCKSZ as usize;
     let buffers = settings.buffers();
     let (_, cap, sort) = shares(settings, params);
-    let table_bytes = table.map_or(usize::MAX, |layout| layout.pages as usize * page);
+    let table_bytes = table.map_or(usize::MAX, |layout| layout.pages() as usize * page);
     let buffer_bytes = match (params.buffer_size.or(settings.buffer_size), plan) {
         (Some(bytes), _) if bytes > cap => {
             let what = format!("{buffers} buffers of {}", pretty_bytes(bytes));
@@ -851,7 +851,7 @@ impl Sgd {
             let trained = Trained { trainer, history, stop, measured };
             let mut header = header(&trained, coder, state.target_type, density);
             header.params.buffer_size = Some(outcome.buffer_bytes);
-            header.params.block_size = blocks.map(|b| b.pages_per_block as usize * pg_sys::BLCKSZ as usize);
+            header.params.block_size = blocks.map(|b| b.pages_per_block() as usize * pg_sys::BLCKSZ as usize);
             header.target = state.names().target.clone();
             header.features = state.names().features.clone();
             header.weight = state.names().weight.clone();
@@ -869,7 +869,7 @@ impl Sgd {
                     cores: cores(),
                     memory: settings.memory_limit.saturating_sub(outcome.weight_bytes) as f64,
                     buffer: outcome.buffer_bytes as f64,
-                    block: blocks.map_or(0.0, |b| f64::from(b.pages_per_block) * f64::from(pg_sys::BLCKSZ)),
+                    block: blocks.map_or(0.0, |b| f64::from(b.pages_per_block()) * f64::from(pg_sys::BLCKSZ)),
                 },
                 outcome.plan,
             );

@@ -11,6 +11,7 @@ use super::tuple_shuffle::{Filled, TupleShuffle};
 use crate::pg::node::Node;
 use crate::pg::thread;
 use corgipile_core::advice::Survey;
+use corgipile_core::blocks::BlockLayout;
 use corgipile_core::labels::LabelCoder;
 use corgipile_core::loss::Loss;
 use corgipile_core::params::{Params, Shuffle};
@@ -36,10 +37,10 @@ const FEW: usize = 64;
 /// backend waited for a disk.
 const DISK_WAIT: u64 = 50_000;
 
-/// Runs of `length` pages, by number: one in each of equal parts of the table, the parts in an order that is
+/// Blocks of a layout, by number: one in each of equal parts of the table, the parts in an order that is
 /// spread over the table wherever it is cut off.
-fn runs(seed: i64, pages: u32, length: u32) -> Vec<u32> {
-    let all = pages.div_ceil(length);
+fn runs(seed: i64, layout: &BlockLayout) -> Vec<u32> {
+    let (all, length) = (layout.blocks(), layout.pages_per_block());
     let parts = (all / PART).max(LEAST_RUNS).max(LEAST_PAGES / length).min(all).max(1);
     let mut rng = generator(seed, Stream::Sample, 1, length);
     let mut runs: Vec<u32> = (0..parts)
@@ -70,7 +71,7 @@ pub unsafe fn survey(
     // SAFETY: by contract.
     unsafe {
         let blocks = TupleShuffle::block_shuffle(shuffle)?;
-        let pages = (*blocks).state.layout().pages;
+        let pages = (*blocks).state.layout().pages();
         if pages == 0 {
             return None;
         }
@@ -103,7 +104,7 @@ unsafe fn look(
         let started = Instant::now();
         // More weights than memory has room for are an error here as they are in training.
         (*shuffle).state.limit_features(memory / 24);
-        let pages = (*blocks).state.layout().pages;
+        let pages = (*blocks).state.layout().pages();
         let loss = || (*shuffle).state.coder().map_or(Loss::LogLoss, LabelCoder::loss);
         let buffer = |bytes: usize| {
             let tuples = TupleBuffer::new(density, bytes);
@@ -115,7 +116,7 @@ unsafe fn look(
         let (mut seen, mut waits, mut looks) = (0u64, 0, 0);
         let mut costs: Vec<f64> = Vec::new();
         let mut assumed = loss();
-        let mut length = 1;
+        let mut layout = (*blocks).state.layout().cut(1);
         let mut left = Vec::new();
         loop {
             // Two looks at single pages, which also warm up, say how long a run may be.
@@ -123,17 +124,18 @@ unsafe fn look(
                 let bytes = (decode.bytes / seen.max(1)).max(1) as usize;
                 let time = (started.elapsed() / looks).max(Duration::from_nanos(1));
                 let affordable = (budget.as_nanos() / (4 * u128::from(LEAST_RUNS) * time.as_nanos())) as u32;
-                length = RUN_PAGES.min((RUN_BYTES / bytes) as u32).min(affordable).max(1);
+                let length = RUN_PAGES.min((RUN_BYTES / bytes) as u32).min(affordable).max(1);
                 (scan, decode) = (Record::default(), Record::default());
                 (seen, waits) = (0, 0);
                 costs.clear();
                 sample.clear();
-                left = runs(params.seed, pages, length);
+                layout = layout.cut(length);
+                left = runs(params.seed, &layout);
             }
             let run = if looks < 2 { (pages - 1) / (2 - looks) } else { left.pop()? };
             check_for_interrupts!();
-            seen += u64::from(length.min(pages - run * length));
-            BlockShuffle::look_at(blocks, vec![run], length);
+            seen += layout.block(run).pages.len() as u64;
+            BlockShuffle::look_at(blocks, vec![run], layout.pages_per_block());
             pg_sys::ExecReScan(shuffle.cast());
             loop {
                 tuples.clear();
@@ -179,7 +181,7 @@ unsafe fn look(
         for record in [&mut scan, &mut decode] {
             record.cpu_ns = (record.cpu_ns as f64 * times) as u64;
         }
-        let relation = (*(*blocks).css.ss.ss_currentRelation).rd_id;
+        let relation = (*blocks).state.first_relation();
         let on_disk = waits * 2 > looks - 2;
         let disk = if on_disk { disk::curve_of(relation) } else { None };
         // As much as does not stay in the processor's caches, but little beside the table.

@@ -12,7 +12,7 @@ use crate::pg::fill::{Decoder, KNOWN_CLASSES, LabelRead, Room, Stop};
 use crate::pg::full_shuffle::{FullShuffle, Space};
 use crate::pg::node::{self, CustomNode, Methods, Node, exec_methods, scan_methods};
 use crate::pg::progress::Progress;
-use crate::pg::{list, relation, thread, types};
+use crate::pg::{list, thread, types};
 use corgipile_core::labels::{Coded, LabelCoder, Meaning};
 use corgipile_core::params::{OnNull, Params};
 use corgipile_core::permute::mix;
@@ -809,12 +809,7 @@ impl TupleShuffle {
             let number = state.pulled();
             let sorted = state.training.as_ref().and_then(|training| training.decoder.sorted_position());
             let place = match Self::block_shuffle(node) {
-                Some(blocks) => {
-                    let table = (*(*blocks).css.ss.ss_currentRelation).rd_id;
-                    let name = relation::qualified_name(table).unwrap_or_default();
-                    let (page, line) = sorted.or((*blocks).state.current_ctid()).unwrap_or_default();
-                    format!("in the row with ctid ({page},{line}) of table {name}")
-                }
+                Some(blocks) => (*blocks).state.row_in_words(sorted),
                 None => format!("in row {number} of the input"),
             };
             let dims = state.training.as_ref().map_or(0, |t| t.decoder.dims);

@@ -1,9 +1,10 @@
-//! Reading a table block by block in an order of our own, through the table access method only.
+//! Reading a table, or the partitions of one, block by block in an order of our own, through the table access
+//! method only.
 //!
 //! The sampling interface does exactly this: it asks a `TsmRoutine` which page comes next and which
 //! tuples of it, and leaves visibility, locking, serializable conflicts and the buffer strategy to
-//! the access method (tableam.h, heapam_handler.c). Our routine names every page of the block order
-//! once, and every tuple of the page.
+//! the access method (tableam.h, heapam_handler.c). Our routine names the page that we stand at, and
+//! every tuple of it; each partition has a scan of its own.
 //!
 //! `next` and the two callbacks run inside the guard of whoever drives the scan: they own nothing to
 //! drop and cannot panic.
@@ -11,6 +12,7 @@
 #![allow(ffi_unwind_calls, reason = "called inside a pg_guard_ffi_boundary, as the module says")]
 
 use super::{raw, thread};
+use corgipile_core::blocks::BlockLayout;
 use pgrx::pg_sys;
 use std::ffi::CString;
 
@@ -18,25 +20,70 @@ use std::ffi::CString;
 pub struct BlockScan {
     sampler: pg_sys::SampleScanState,
     routine: pg_sys::TsmRoutine,
-    scan: pg_sys::TableScanDesc,
-    table_slot: *mut pg_sys::TupleTableSlot,
+    parts: Vec<Part>,
+    /// The one that is being read.
+    part: usize,
     position: Position,
     page_open: bool,
+    /// Columns that are wanted, from the first.
+    attributes: usize,
+    /// For rows of partitions whose columns stand elsewhere.
+    mapped: *mut pg_sys::TupleTableSlot,
+}
+
+/// The scan of a table, or of one partition.
+struct Part {
+    scan: pg_sys::TableScanDesc,
+    slot: *mut pg_sys::TupleTableSlot,
+    /// Columns to deform, from the first.
     attributes: i32,
+    /// Where the wanted columns stand in the partition, from 0 (negative: nowhere); `None` if in their own places.
+    map: Option<Vec<i32>>,
 }
 
 /// Where the scan stands in the order of the blocks.
 struct Position {
     order: Vec<u32>,
-    pages: u32,
-    pages_per_block: u32,
+    layout: BlockLayout,
     next_block: usize,
+    /// The partition of the block.
+    part: usize,
     page: u32,
     end: u32,
+    /// The page that the sampler is to name next.
+    wanted: u32,
     next_offset: u32,
     blocks_done: u64,
     pages_read: u64,
     ahead: Ahead,
+}
+
+impl Position {
+    /// Goes to the next page; false at the end.
+    ///
+    /// # Safety
+    /// Inside a guard.
+    #[inline]
+    unsafe fn advance(&mut self) -> bool {
+        loop {
+            if self.page < self.end {
+                self.wanted = self.page;
+                self.page += 1;
+                return true;
+            }
+            if self.next_block > 0 && self.next_block <= self.order.len() && self.end > 0 {
+                self.blocks_done += 1;
+                self.end = 0;
+                self.page = 0;
+            }
+            let Some(block) = self.order.get(self.next_block) else { return false };
+            self.next_block += 1;
+            let run = self.layout.block(*block);
+            (self.part, self.page, self.end) = (run.part, run.pages.start, run.pages.end);
+            // SAFETY: by contract.
+            unsafe { self.ahead.follow(&self.order, self.next_block, &self.layout) };
+        }
+    }
 }
 
 /// Blocks asked for before they are needed, so that the disk works while tuples are decoded.
@@ -46,8 +93,8 @@ struct Position {
 /// as a whole, by one advice to the system on the table's file: asked for page by page (PrefetchBuffer),
 /// it would be read in as many small requests, and the system would no longer read ahead inside it.
 struct Ahead {
-    /// Paths of the table's files, 1 GB each.
-    files: Vec<CString>,
+    /// Paths of the files of each partition, 1 GB each.
+    files: Vec<Vec<CString>>,
     /// effective_io_concurrency of the tablespace.
     most: usize,
     /// Blocks of the order that were asked for.
@@ -67,28 +114,32 @@ const LOOK_PAGES: u32 = 16;
 /// Bytes to be ahead at most.
 const MOST_AHEAD: u32 = 32 << 20;
 
+/// Paths of a relation's files.
+///
+/// # Safety
+/// It is open.
+unsafe fn files_of(relation: pg_sys::Relation, pages: u32) -> Vec<CString> {
+    // SAFETY: by contract; the SQL function pg_relation_filepath(regclass), NULL where there is no file.
+    let path = unsafe {
+        let oid = Some((*relation).rd_id.into());
+        pgrx::direct_function_call::<String>(pg_sys::pg_relation_filepath, &[oid])
+    };
+    let Some(path) = path else { return Vec::new() };
+    let name = |i: u32| if i == 0 { path.clone() } else { format!("{path}.{i}") };
+    (0..pages.div_ceil(pg_sys::RELSEG_SIZE)).filter_map(|i| CString::new(name(i)).ok()).collect()
+}
+
 impl Ahead {
     /// # Safety
-    /// `relation` is open.
-    unsafe fn new(relation: pg_sys::Relation, pages: u32) -> Self {
-        // SAFETY: by contract; the SQL function pg_relation_filepath(regclass), NULL where there is no file.
-        let (most, path) = unsafe {
-            let most = pg_sys::get_tablespace_io_concurrency((*(*relation).rd_rel).reltablespace);
-            let oid = Some((*relation).rd_id.into());
-            (most, pgrx::direct_function_call::<String>(pg_sys::pg_relation_filepath, &[oid]))
+    /// The relations, with the pages of each, are open.
+    unsafe fn new(relations: &[(pg_sys::Relation, u32)]) -> Self {
+        // SAFETY: by contract; a look-up by oid.
+        let (files, most) = unsafe {
+            let space = relations.first().map(|(relation, _)| (*(**relation).rd_rel).reltablespace);
+            let most = space.map_or(0, |space| pg_sys::get_tablespace_io_concurrency(space));
+            (relations.iter().map(|(relation, pages)| files_of(*relation, *pages)).collect(), most)
         };
-        let name = |path: &String, i: u32| if i == 0 { path.clone() } else { format!("{path}.{i}") };
-        let files = path.map(|path| (0..pages.div_ceil(pg_sys::RELSEG_SIZE)).map(|i| name(&path, i)).collect());
-        let files: Vec<String> = files.unwrap_or_default();
-        Self {
-            files: files.into_iter().filter_map(|name| CString::new(name).ok()).collect(),
-            most: most.max(0) as usize,
-            asked: 0,
-            prefetched: 0,
-            pages: 0,
-            distance: 0,
-            before: Self::now(),
-        }
+        Self { files, most: most.max(0) as usize, asked: 0, prefetched: 0, pages: 0, distance: 0, before: Self::now() }
     }
 
     fn restart(&mut self) {
@@ -107,10 +158,11 @@ impl Ahead {
     /// # Safety
     /// Inside a guard.
     #[inline]
-    unsafe fn follow(&mut self, order: &[u32], next: usize, pages: u32, pages_per_block: u32) {
+    unsafe fn follow(&mut self, order: &[u32], next: usize, layout: &BlockLayout) {
         if self.most == 0 {
             return;
         }
+        let pages_per_block = layout.pages_per_block();
         self.pages += pages_per_block;
         if self.pages >= LOOK_PAGES {
             let now = Self::now();
@@ -127,22 +179,22 @@ impl Ahead {
         while self.asked < next + self.distance {
             let Some(block) = order.get(self.asked) else { return };
             self.asked += 1;
-            let from = block.saturating_mul(pages_per_block).min(pages);
-            let to = from.saturating_add(pages_per_block).min(pages);
+            let run = layout.block(*block);
             // SAFETY: by contract.
-            unsafe { self.ask(from, to) };
+            unsafe { self.ask(run.part, run.pages) };
         }
     }
 
-    /// Asks for pages `from..to`; what fails is merely not ahead.
+    /// Asks for pages of a partition; what fails is merely not ahead.
     ///
     /// # Safety
     /// Inside a guard.
-    unsafe fn ask(&mut self, mut from: u32, to: u32) {
+    unsafe fn ask(&mut self, part: usize, pages: std::ops::Range<u32>) {
+        let (mut from, to) = (pages.start, pages.end);
         while from < to {
             let file = from / pg_sys::RELSEG_SIZE;
             let end = to.min((file + 1).saturating_mul(pg_sys::RELSEG_SIZE));
-            let Some(path) = self.files.get(file as usize) else { return };
+            let Some(path) = self.files.get(part).and_then(|files| files.get(file as usize)) else { return };
             let bytes = |pages: u32| libc::off_t::from(pages) * libc::off_t::from(pg_sys::BLCKSZ);
             // SAFETY: a file that the server closes itself where an error ends the transaction.
             unsafe {
@@ -168,31 +220,13 @@ unsafe extern "C-unwind" fn next_sample_block(
     // SAFETY: `tsm_state` was set to the position beside the sampler in the same box.
     let at = unsafe { &mut *(*sampler).tsm_state.cast::<Position>() };
     at.next_offset = 1;
-    loop {
-        if at.page < at.end {
-            let page = at.page;
-            at.page += 1;
-            // The relation cannot shrink under our lock; a page past its end would be a read error.
-            if page < nblocks {
-                at.pages_read += 1;
-                return page;
-            }
-            continue;
-        }
-        if at.next_block > 0 && at.next_block <= at.order.len() && at.end > 0 {
-            at.blocks_done += 1;
-            at.end = 0;
-            at.page = 0;
-        }
-        let Some(block) = at.order.get(at.next_block) else {
-            return pg_sys::InvalidBlockNumber;
-        };
-        at.next_block += 1;
-        at.page = block.saturating_mul(at.pages_per_block).min(at.pages);
-        at.end = at.page.saturating_add(at.pages_per_block).min(at.pages);
-        // SAFETY: called by the scan, inside its caller's guard.
-        unsafe { at.ahead.follow(&at.order, at.next_block, at.pages, at.pages_per_block) };
+    let page = std::mem::replace(&mut at.wanted, pg_sys::InvalidBlockNumber);
+    // The relation cannot shrink under our lock; a page past its end would be a read error.
+    if page >= nblocks {
+        return pg_sys::InvalidBlockNumber;
     }
+    at.pages_read += 1;
+    page
 }
 
 /// "Returns the offset number of the next tuple to be sampled on the specified page."
@@ -211,43 +245,92 @@ unsafe extern "C-unwind" fn next_sample_tuple(
     offset
 }
 
+/// Where the first `attributes` columns of rows of `parent` stand in rows of `relation`; `None` if in their own places.
+///
+/// # Safety
+/// Both are open; the one is a partition or a child of the other, or itself.
+unsafe fn column_map(relation: pg_sys::Relation, parent: pg_sys::Relation, attributes: usize) -> Option<Vec<i32>> {
+    if relation == parent {
+        return None;
+    }
+    // SAFETY: by contract; the map is in the current memory context.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        let map = pg_sys::build_attrmap_by_name_if_req((*relation).rd_att, (*parent).rd_att);
+        #[cfg(not(feature = "pg15"))]
+        let map = pg_sys::build_attrmap_by_name_if_req((*relation).rd_att, (*parent).rd_att, false);
+        if map.is_null() {
+            return None;
+        }
+        let places = (0..attributes).map(|i| i32::from(*(*map).attnums.add(i)) - 1).collect();
+        pg_sys::free_attrmap(map);
+        Some(places)
+    }
+}
+
 impl BlockScan {
-    /// A scan of `relation` that will deform the first `attributes` columns of each tuple. Nothing
-    /// is read yet.
+    /// A scan of `relations`, with the pages of each: a table, or partitions of `parent`, whose rows it gives. It will
+    /// deform the first `attributes` columns of each. Nothing is read yet.
     ///
     /// # Safety
-    /// `relation` is open and locked for as long as the scan lives; `snapshot` is registered or active.
+    /// The relations are open and locked for as long as the scan lives; `snapshot` is registered or active.
     pub unsafe fn new(
-        relation: pg_sys::Relation,
+        parent: pg_sys::Relation,
+        relations: &[(pg_sys::Relation, u32)],
         snapshot: pg_sys::Snapshot,
-        pages: u32,
-        attributes: i32,
+        attributes: usize,
     ) -> Box<Self> {
         // SAFETY: by contract; zeroed nodes are what makeNode gives. The strategy ring keeps a table
         // that cannot stay in shared buffers from evicting others; a table that can is left there
         // for the next epoch.
         unsafe {
-            let ring = u64::from(pages) > pg_sys::NBuffers as u64 / 2;
-            let scan = pg_sys::table_beginscan_sampling(relation, snapshot, 0, std::ptr::null_mut(), ring, false, true);
+            let pages: u64 = relations.iter().map(|(_, pages)| u64::from(*pages)).sum();
+            let ring = pages > pg_sys::NBuffers as u64 / 2;
+            let part = |(relation, _): &(pg_sys::Relation, u32)| {
+                let map = column_map(*relation, parent, attributes);
+                let highest = map.as_ref().map(|map| map.iter().max().map_or(0, |highest| highest + 1));
+                Part {
+                    scan: pg_sys::table_beginscan_sampling(
+                        *relation,
+                        snapshot,
+                        0,
+                        std::ptr::null_mut(),
+                        ring,
+                        false,
+                        true,
+                    ),
+                    slot: pg_sys::table_slot_create(*relation, std::ptr::null_mut()),
+                    attributes: highest.unwrap_or(attributes as i32),
+                    map,
+                }
+            };
+            let parts: Vec<Part> = relations.iter().map(part).collect();
+            let mapped = if parts.iter().any(|part| part.map.is_some()) {
+                pg_sys::MakeSingleTupleTableSlot((*parent).rd_att, &raw const pg_sys::TTSOpsVirtual)
+            } else {
+                std::ptr::null_mut()
+            };
             let mut this = Box::new(Self {
                 sampler: std::mem::zeroed(),
                 routine: std::mem::zeroed(),
-                scan,
-                table_slot: pg_sys::table_slot_create(relation, std::ptr::null_mut()),
+                parts,
+                part: 0,
                 position: Position {
                     order: Vec::new(),
-                    pages,
-                    pages_per_block: 1,
+                    layout: BlockLayout::new([], 1),
                     next_block: 0,
+                    part: 0,
                     page: 0,
                     end: 0,
+                    wanted: pg_sys::InvalidBlockNumber,
                     next_offset: 1,
                     blocks_done: 0,
                     pages_read: 0,
-                    ahead: Ahead::new(relation, pages),
+                    ahead: Ahead::new(relations),
                 },
                 page_open: false,
                 attributes,
+                mapped,
             });
             this.routine.type_ = pg_sys::NodeTag::T_TsmRoutine;
             this.routine.NextSampleBlock = Some(next_sample_block);
@@ -259,19 +342,21 @@ impl BlockScan {
         }
     }
 
-    /// Starts (again) with this order of blocks.
+    /// Starts (again) with this order of the blocks of `layout`, whose partitions are the scan's.
     ///
     /// # Safety
-    /// The relation is still open; not inside an unguarded section.
-    pub unsafe fn start(&mut self, order: Vec<u32>, pages_per_block: u32) {
+    /// The relations are still open; not inside an unguarded section.
+    pub unsafe fn start(&mut self, order: Vec<u32>, layout: BlockLayout) {
         // SAFETY: by contract; rescanning an unread scan is harmless.
         unsafe {
-            pg_sys::ExecClearTuple(self.table_slot);
-            pg_sys::table_rescan(self.scan, std::ptr::null_mut());
+            for part in &self.parts {
+                pg_sys::ExecClearTuple(part.slot);
+                pg_sys::table_rescan(part.scan, std::ptr::null_mut());
+            }
         }
         let at = &mut self.position;
         at.order = order;
-        at.pages_per_block = pages_per_block.max(1);
+        at.layout = layout;
         at.next_block = 0;
         at.page = 0;
         at.end = 0;
@@ -279,72 +364,99 @@ impl BlockScan {
         self.page_open = false;
     }
 
-    /// The next visible tuple in the scan's own slot, with the first columns deformed; null at the end.
+    /// Goes to the next visible tuple, and deforms it; the partition that it is in, `None` at the end.
+    ///
+    /// # Safety
+    /// Inside a guard.
+    #[inline]
+    unsafe fn advance(&mut self) -> Option<&Part> {
+        // SAFETY: the scans' methods are those of their relations' access methods.
+        unsafe {
+            loop {
+                let part = self.parts.get(self.part)?;
+                let table_am = (*(*part.scan).rs_rd).rd_tableam;
+                let (next_page, next_tuple) =
+                    ((*table_am).scan_sample_next_block?, (*table_am).scan_sample_next_tuple?);
+                if self.page_open {
+                    if next_tuple(part.scan, &raw mut self.sampler, part.slot) {
+                        if i32::from((*part.slot).tts_nvalid) < part.attributes {
+                            raw::slot_getsomeattrs_int(part.slot, part.attributes);
+                        }
+                        return self.parts.get(self.part);
+                    }
+                    self.page_open = false;
+                }
+                if !self.position.advance() {
+                    return None;
+                }
+                if self.position.part != self.part {
+                    // No pin is left behind in the partition before: no tuple, and no page.
+                    let page = std::mem::replace(&mut self.position.wanted, pg_sys::InvalidBlockNumber);
+                    raw::clear_slot(part.slot);
+                    next_page(part.scan, &raw mut self.sampler);
+                    self.position.wanted = page;
+                    self.part = self.position.part;
+                }
+                let part = self.parts.get(self.part)?;
+                let table_am = (*(*part.scan).rs_rd).rd_tableam;
+                self.page_open = (*table_am).scan_sample_next_block?(part.scan, &raw mut self.sampler);
+            }
+        }
+    }
+
+    /// The next visible tuple, with the wanted columns deformed, in a slot of the scan's own; null at the end.
     ///
     /// # Safety
     /// Inside a guard.
     #[inline]
     pub unsafe fn next_table_slot(&mut self) -> *mut pg_sys::TupleTableSlot {
-        // SAFETY: the scan's methods are those of its relation's access method.
+        let (mapped, attributes) = (self.mapped, self.attributes);
+        // SAFETY: by contract; where a partition has a map there is a slot for its rows.
         unsafe {
-            let table_am = (*(*self.scan).rs_rd).rd_tableam;
-            let (Some(next_page), Some(next_tuple)) =
-                ((*table_am).scan_sample_next_block, (*table_am).scan_sample_next_tuple)
-            else {
-                return core::ptr::null_mut();
-            };
-            loop {
-                if self.page_open {
-                    if next_tuple(self.scan, &raw mut self.sampler, self.table_slot) {
-                        break;
-                    }
-                    self.page_open = false;
+            match self.advance() {
+                None => core::ptr::null_mut(),
+                Some(part) if part.map.is_none() => part.slot,
+                Some(part) => {
+                    part.copy(mapped, attributes);
+                    mapped
                 }
-                if !next_page(self.scan, &raw mut self.sampler) {
-                    return core::ptr::null_mut();
-                }
-                self.page_open = true;
             }
-            if i32::from((*self.table_slot).tts_nvalid) < self.attributes {
-                raw::slot_getsomeattrs_int(self.table_slot, self.attributes);
-            }
-            self.table_slot
         }
     }
 
     /// Puts the next visible tuple into `slot` (virtual); false at the end.
     ///
     /// # Safety
-    /// Inside a guard; `slot` is a virtual slot of the relation's row type.
+    /// Inside a guard; `slot` is a virtual slot of the parent's row type.
     #[inline]
     pub unsafe fn next(&mut self, slot: *mut pg_sys::TupleTableSlot) -> bool {
+        let attributes = self.attributes;
         // SAFETY: by contract.
         unsafe {
-            let source = self.next_table_slot();
-            if source.is_null() {
-                return false;
+            let part = self.advance();
+            if let Some(part) = part {
+                part.copy(slot, attributes);
             }
-            let (source, target) = (&*source, &mut *slot);
-            let mut i = 0;
-            while i < self.attributes as usize {
-                *target.tts_values.add(i) = *source.tts_values.add(i);
-                *target.tts_isnull.add(i) = *source.tts_isnull.add(i);
-                i += 1;
-            }
-            target.tts_flags &= !(pg_sys::TTS_FLAG_EMPTY as u16);
-            target.tts_nvalid = (*target.tts_tupleDescriptor).natts as pg_sys::AttrNumber;
-            target.tts_tid = source.tts_tid;
-            target.tts_tableOid = source.tts_tableOid;
-            true
+            part.is_some()
         }
     }
 
-    /// Page and line of the tuple returned last.
+    /// Partition, page there and line of the tuple returned last.
     #[inline(always)]
-    pub fn current_ctid(&self) -> (u32, u16) {
-        // SAFETY: the slot lives as long as the scan.
-        let tid = unsafe { (*self.table_slot).tts_tid };
-        ((u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo), tid.ip_posid)
+    pub fn current_row(&self) -> (usize, u32, u16) {
+        // SAFETY: slots live as long as the scan.
+        let (page, line) = self.parts.get(self.part).map_or((0, 0), |part| unsafe {
+            let tid = (*part.slot).tts_tid;
+            ((u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo), tid.ip_posid)
+        });
+        (self.part, page, line)
+    }
+
+    /// Where the tuple returned last lies, as a number: its page among those of all partitions, and its line.
+    #[inline(always)]
+    pub fn current_place(&self) -> u64 {
+        let (part, page, line) = self.current_row();
+        ((self.position.layout.first_page(part) + u64::from(page)) << 16) | u64::from(line)
     }
 
     /// Blocks read to their end since the scan was made.
@@ -375,15 +487,52 @@ impl BlockScan {
         self.position.pages_read
     }
 
-    /// Releases pin, slot and scan.
+    /// Releases pins, slots and scans.
     ///
     /// # Safety
-    /// The relation is still open. Called at the normal end; after an ERROR the server releases them itself.
+    /// The relations are still open. Called at the normal end; after an ERROR the server releases them itself.
     pub unsafe fn end(self: Box<Self>) {
         // SAFETY: by contract.
         unsafe {
-            pg_sys::ExecDropSingleTupleTableSlot(self.table_slot);
-            pg_sys::table_endscan(self.scan);
+            if !self.mapped.is_null() {
+                pg_sys::ExecDropSingleTupleTableSlot(self.mapped);
+            }
+            for part in &self.parts {
+                pg_sys::ExecDropSingleTupleTableSlot(part.slot);
+                pg_sys::table_endscan(part.scan);
+            }
+        }
+    }
+}
+
+impl Part {
+    /// Puts the tuple just read into `slot` (virtual), the first `attributes` columns in the parent's order.
+    ///
+    /// # Safety
+    /// Inside a guard; the tuple is deformed; `slot` has at least that many columns.
+    #[inline(always)]
+    unsafe fn copy(&self, slot: *mut pg_sys::TupleTableSlot, attributes: usize) {
+        // SAFETY: by contract; a map has `attributes` entries, all below what was deformed.
+        unsafe {
+            let (source, target) = (&*self.slot, &mut *slot);
+            let mut i = 0;
+            while i < attributes {
+                let from = match &self.map {
+                    None => i as i32,
+                    Some(map) => *map.get_unchecked(i),
+                };
+                if from < 0 {
+                    *target.tts_isnull.add(i) = true;
+                } else {
+                    *target.tts_values.add(i) = *source.tts_values.add(from as usize);
+                    *target.tts_isnull.add(i) = *source.tts_isnull.add(from as usize);
+                }
+                i += 1;
+            }
+            target.tts_flags &= !(pg_sys::TTS_FLAG_EMPTY as u16);
+            target.tts_nvalid = (*target.tts_tupleDescriptor).natts as pg_sys::AttrNumber;
+            target.tts_tid = source.tts_tid;
+            target.tts_tableOid = source.tts_tableOid;
         }
     }
 }

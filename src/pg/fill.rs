@@ -355,8 +355,7 @@ impl Decoder {
         unsafe {
             if !self.position.is_null() {
                 let place = if self.sorted.is_null() {
-                    let (page, line) = (*self.position).current_ctid();
-                    (u64::from(page) << 16) | u64::from(line)
+                    (*self.position).current_place()
                 } else {
                     (*(*self.pending).tts_values.add(1)).value() as u64
                 };
@@ -635,14 +634,13 @@ impl Decoder {
         self.pulled = 0;
     }
 
-    /// Page and line of the pending tuple, if it comes from a sort.
-    pub fn sorted_position(&self) -> Option<(u32, u16)> {
+    /// The place of the pending tuple, if it comes from a sort.
+    pub fn sorted_position(&self) -> Option<u64> {
         if self.sorted.is_null() || self.pending.is_null() {
             return None;
         }
         // SAFETY: a row of the sort: its second column is the position as `put` wrote it.
-        let place = unsafe { (*(*self.pending).tts_values.add(1)).value() as u64 };
-        Some(((place >> 16) as u32, place as u16))
+        Some(unsafe { (*(*self.pending).tts_values.add(1)).value() as u64 })
     }
 
     /// Undoes `read_sorted`: the next epoch reads the input again.

@@ -98,8 +98,8 @@ impl FullShuffle {
             raw::clear_slot(self.input);
             *values = pg_sys::Datum::from(self.keys.next_key());
             *nulls = false;
-            let (page, line) = if position.is_null() { (0, 0) } else { (*position).current_ctid() };
-            *values.add(1) = pg_sys::Datum::from((u64::from(page) << 16) | u64::from(line));
+            let place = if position.is_null() { 0 } else { (*position).current_place() };
+            *values.add(1) = pg_sys::Datum::from(place);
             *nulls.add(1) = false;
             let mut i = 0;
             while i < self.columns {

@@ -1,5 +1,5 @@
 //! The two planner hooks: one offers BlockShuffle for a table, one replaces the aggregate
-//! `corgipile.sgd` by SGD over TupleShuffle.
+//! `corgipile.sgd` by SGD over TupleShuffle (and reads a partitioned table by BlockShuffle).
 //!
 //! They act only on a query level whose one aggregate is ours, alone over its input: no GROUP BY,
 //! HAVING, FILTER, DISTINCT or ORDER BY inside it. Everything else is left to PostgreSQL, where the

@@ -3,10 +3,10 @@
 use super::TrainingCall;
 use crate::customscan::{block_shuffle, sgd, tuple_shuffle};
 use crate::error::ColumnNames;
-use crate::guc::Settings;
+use crate::guc::{self, Settings};
 use crate::pg::list;
 use crate::pg::node::Methods;
-use crate::pg::relation::string;
+use crate::pg::relation::{is_heap, string};
 use pgrx::{pg_guard, pg_sys};
 
 static BLOCK_SHUFFLE: Methods<pg_sys::CustomPathMethods> = Methods(methods(c"BlockShuffle", plan_block_shuffle));
@@ -102,19 +102,139 @@ unsafe fn needs_system_columns(rel: *mut pg_sys::RelOptInfo) -> bool {
     }
 }
 
-/// Whether a table is stored by heap: other access methods may lack the sampling interface that
-/// block_scan uses, and are read by their own sequential scan.
-unsafe fn is_heap(relid: pg_sys::Oid) -> bool {
-    // SAFETY: the planner holds a lock on the relation.
+/// The tables that a partitioned table, or one with children, is read from: those that planning has not excluded, in
+/// the order in which they are read. `None` if BlockShuffle cannot read one of them.
+///
+/// # Safety
+/// Called from the planner's hook for a relation whose children have been planned.
+unsafe fn leaves(root: *mut pg_sys::PlannerInfo, relid: pg_sys::Index) -> Option<Vec<*mut pg_sys::RelOptInfo>> {
+    // SAFETY: by contract; children are in the array of relations, and of the range table.
     unsafe {
-        let relation = pg_sys::table_open(relid, pg_sys::NoLock as i32);
-        let heap = (*(*relation).rd_rel).relam == pg_sys::HEAP_TABLE_AM_OID;
-        pg_sys::table_close(relation, pg_sys::NoLock as i32);
-        heap
+        let mut leaves = Vec::new();
+        for child in list::pointers::<pg_sys::AppendRelInfo>((*root).append_rel_list) {
+            if (*child).parent_relid != relid {
+                continue;
+            }
+            let rel = *(*root).simple_rel_array.add((*child).child_relid as usize);
+            let rte = *(*root).simple_rte_array.add((*child).child_relid as usize);
+            if rel.is_null() || (*rel).pathlist.is_null() || pg_sys::is_dummy_rel(rel) {
+                continue;
+            }
+            if (*rte).inh {
+                leaves.extend(self::leaves(root, (*child).child_relid)?);
+            } else if is_table(rte) && is_heap((*rte).relid) {
+                leaves.push(rel);
+            } else {
+                return None;
+            }
+        }
+        Some(leaves)
     }
 }
 
-/// Puts BlockShuffle in place of the sequential scan.
+/// Whether it is a partitioned table.
+unsafe fn is_partitioned(rte: *mut pg_sys::RangeTblEntry) -> bool {
+    // SAFETY: a valid entry.
+    unsafe {
+        (*rte).rtekind == pg_sys::RTEKind::RTE_RELATION && (*rte).relkind as u8 == pg_sys::RELKIND_PARTITIONED_TABLE
+    }
+}
+
+/// Whether a path reads a table, or all of its partitions, in the order in which they lie.
+unsafe fn is_sequential(path: *mut pg_sys::Path) -> bool {
+    // SAFETY: a valid path; the type tells what it is.
+    unsafe {
+        match (*path).pathtype {
+            pg_sys::NodeTag::T_SeqScan => true,
+            pg_sys::NodeTag::T_Append => list::pointers::<pg_sys::Path>((*path.cast::<pg_sys::AppendPath>()).subpaths)
+                .into_iter()
+                .all(|path| is_sequential(path)),
+            _ => false,
+        }
+    }
+}
+
+/// Whether it is a table that holds rows itself.
+unsafe fn is_table(rte: *mut pg_sys::RangeTblEntry) -> bool {
+    // SAFETY: a valid entry.
+    unsafe {
+        (*rte).rtekind == pg_sys::RTEKind::RTE_RELATION
+            && matches!((*rte).relkind as u8, pg_sys::RELKIND_RELATION | pg_sys::RELKIND_MATVIEW)
+    }
+}
+
+/// BlockShuffle for a relation of which all rows are to be read, once as good as by a sequential scan.
+struct Offer {
+    path: *mut pg_sys::CustomPath,
+    /// Paths that do not read the rows as they lie.
+    others: Vec<*mut pg_sys::Path>,
+    /// All rows fit into a buffer.
+    fits: bool,
+}
+
+/// BlockShuffle for a table, or for all partitions of one; `None` where it cannot read the relation.
+///
+/// # Safety
+/// Called from a planner's hook, for a relation whose paths there are.
+unsafe fn block_shuffle(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    rte: *mut pg_sys::RangeTblEntry,
+) -> Option<Offer> {
+    // SAFETY: by contract.
+    unsafe {
+        if !(is_table(rte) || is_partitioned(rte))
+            || !(*rte).tablesample.is_null()
+            || (*rel).reloptkind != pg_sys::RelOptKind::RELOPT_BASEREL
+            || !(*rel).lateral_relids.is_null()
+            || count_base_relations(root) != 1
+            || needs_system_columns(rel)
+        {
+            return None;
+        }
+        let seq_scan_cost = |rel| {
+            let model = pg_sys::create_seqscan_path(root, rel, std::ptr::null_mut(), 0);
+            ((*model).startup_cost, (*model).total_cost)
+        };
+        let (mut seq_scan, mut others) = (None, Vec::new());
+        for path in list::pointers::<pg_sys::Path>((*rel).pathlist) {
+            if is_sequential(path) {
+                seq_scan = Some(path);
+            } else if (*path).pathtype == pg_sys::NodeTag::T_Result {
+                return None; // proven empty
+            } else {
+                others.push(path);
+            }
+        }
+        // It does what sequential scans do, in another order.
+        let (children, cost) = if (*rte).inh {
+            let leaves = leaves(root, (*rel).relid).filter(|leaves| !leaves.is_empty())?;
+            let cost = leaves.iter().map(|leaf| seq_scan_cost(*leaf)).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+            let oid = |leaf: &*mut pg_sys::RelOptInfo| {
+                let rte: *mut pg_sys::RangeTblEntry = *(*root).simple_rte_array.add((**leaf).relid as usize);
+                (*rte).relid.to_u32()
+            };
+            (Some(leaves.iter().map(oid).collect::<Vec<u32>>()), cost)
+        } else if is_heap((*rte).relid) {
+            (None, seq_scan.map_or_else(|| seq_scan_cost(rel), |seq| ((*seq).startup_cost, (*seq).total_cost)))
+        } else {
+            return None;
+        };
+        let path = custom_path(rel, (*rel).reltarget, &BLOCK_SHUFFLE.0, std::ptr::null_mut());
+        (*path).flags = pg_sys::CUSTOMPATH_SUPPORT_PROJECTION;
+        (*path).path.rows = (*rel).rows;
+        (*path).path.startup_cost = cost.0;
+        (*path).path.total_cost = cost.1;
+        if let Some(children) = children {
+            (*path).custom_private = list::private_data(&children);
+        }
+        let width = f64::from((*(*rel).reltarget).width) + 32.0;
+        let fits = (*rel).rows * width < Settings::read().memory_limit as f64 / 4.0;
+        Some(Offer { path, others, fits })
+    }
+}
+
+/// Puts BlockShuffle in place of the sequential scan, or of the scans of all children.
 ///
 /// # Safety
 /// Called from the planner's hook with its arguments.
@@ -125,50 +245,37 @@ pub unsafe fn offer_block_shuffle(
 ) {
     // SAFETY: by contract.
     unsafe {
-        let plain_table = (*rte).rtekind == pg_sys::RTEKind::RTE_RELATION
-            && ((*rte).relkind as u8 == pg_sys::RELKIND_RELATION || (*rte).relkind as u8 == pg_sys::RELKIND_MATVIEW)
-            && !(*rte).inh
-            && (*rte).tablesample.is_null();
-        if !plain_table
-            || (*rel).reloptkind != pg_sys::RelOptKind::RELOPT_BASEREL
-            || !(*rel).lateral_relids.is_null()
-            || count_base_relations(root) != 1
-            || needs_system_columns(rel)
-            || !is_heap((*rte).relid)
-        {
-            return;
-        }
-        let mut seq_scan = None;
-        let mut others = Vec::new();
-        for path in list::pointers::<pg_sys::Path>((*rel).pathlist) {
-            if (*path).pathtype == pg_sys::NodeTag::T_SeqScan {
-                seq_scan = Some(path);
-            } else if (*path).pathtype == pg_sys::NodeTag::T_Result {
-                return; // proven empty
-            } else {
-                others.push(path);
-            }
-        }
-        let path = custom_path(rel, (*rel).reltarget, &BLOCK_SHUFFLE.0, std::ptr::null_mut());
-        (*path).flags = pg_sys::CUSTOMPATH_SUPPORT_PROJECTION;
-        (*path).path.rows = (*rel).rows;
-        // It does what a sequential scan does, in another order.
-        let cost = match seq_scan {
-            Some(seq) => ((*seq).startup_cost, (*seq).total_cost),
-            None => {
-                let model = pg_sys::create_seqscan_path(root, rel, std::ptr::null_mut(), 0);
-                ((*model).startup_cost, (*model).total_cost)
-            }
-        };
-        (*path).path.startup_cost = cost.0;
-        (*path).path.total_cost = cost.1;
+        let Some(Offer { path, others, fits }) = block_shuffle(root, rel, rte) else { return };
         // An index gives its own order. Where all rows fit into one buffer they are shuffled whole
         // and any order will do; where they do not, only random blocks make up for it.
-        let width = f64::from((*(*rel).reltarget).width) + 32.0;
-        let fits = (*rel).rows * width < Settings::read().memory_limit as f64 / 4.0;
         (*rel).pathlist = if fits { list::from_pointers(&others) } else { std::ptr::null_mut() };
         (*rel).partial_pathlist = std::ptr::null_mut();
         pg_sys::add_path(rel, path.cast());
+    }
+}
+
+/// The path to train on: the cheapest one, or BlockShuffle over the partitions of a partitioned table, whose paths
+/// the server makes anew after the hook for base relations (planner.c, apply_scanjoin_target_to_paths).
+unsafe fn input_path(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> *mut pg_sys::Path {
+    // SAFETY: the planner's own structures.
+    unsafe {
+        let cheapest = (*rel).cheapest_total_path;
+        if (*rel).reloptkind != pg_sys::RelOptKind::RELOPT_BASEREL || !guc::enable_block_shuffle() {
+            return cheapest;
+        }
+        let rte = *(*root).simple_rte_array.add((*rel).relid as usize);
+        if !is_partitioned(rte) {
+            return cheapest;
+        }
+        match block_shuffle(root, rel, rte) {
+            // As in `offer_block_shuffle`.
+            Some(Offer { path, fits, .. })
+                if !fits || is_sequential(cheapest) || (*path).path.total_cost < (*cheapest).total_cost =>
+            {
+                path.cast()
+            }
+            _ => cheapest,
+        }
     }
 }
 
@@ -213,9 +320,12 @@ pub unsafe fn replace_aggregate(
 ) {
     // SAFETY: by contract.
     unsafe {
-        let input = (*input_rel).cheapest_total_path;
+        let mut input = (*input_rel).cheapest_total_path;
         if input.is_null() || !(*input).param_info.is_null() {
             return;
+        }
+        if !call.volatile {
+            input = input_path(root, input_rel);
         }
         // The child computes exactly the target, the features and the weight, in this order.
         let args = list::pointers::<pg_sys::TargetEntry>((*call.aggref).args);
@@ -277,6 +387,7 @@ unsafe extern "C-unwind" fn plan_block_shuffle(
     unsafe {
         let plan = custom_plan(path, tlist, children, &block_shuffle::SCAN_METHODS.0);
         (*plan).scan.scanrelid = (*rel).relid;
+        (*plan).custom_private = (*path).custom_private;
         (*plan).scan.plan.qual = pg_sys::extract_actual_clauses(clauses, false);
         plan.cast()
     }
