@@ -48,6 +48,7 @@ cargo_tests "core" -p corgipile_core
 step "build" scripts/build.sh
 step "install script and exported symbols" scripts/exports.sh
 regress
+scripts/pgvector.sh
 cargo_tests "servers" --release -p corgipile_tests -- --test-threads=2
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

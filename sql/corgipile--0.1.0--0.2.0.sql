@@ -169,6 +169,20 @@ BEGIN
 END
 $do$;
 
+-- A weight for each feature, as many as an embedding has elements: without the intercept, which version 0.1.0 had last.
+DO $do$
+DECLARE model text;
+BEGIN
+    FOREACH model IN ARRAY ARRAY['bigint', 'text', 'corgipile.model'] LOOP
+        EXECUTE pg_catalog.format(
+            'CREATE OR REPLACE FUNCTION @extschema@.model_vector(model %1$s) RETURNS real[] '
+            'AS ''MODULE_PATHNAME'', ''corgipile_feature_weights'' LANGUAGE C STABLE STRICT PARALLEL SAFE;'
+            'CREATE FUNCTION @extschema@.model_vector(model %1$s, class text) RETURNS real[] '
+            'AS ''MODULE_PATHNAME'', ''corgipile_feature_weights'' LANGUAGE C STABLE STRICT PARALLEL SAFE', model);
+    END LOOP;
+END
+$do$;
+
 -- ---------------------------------------------------------------- judging models
 -- The type that classes are cast to in a query: what a model says its target's type is may be another's domain by now,
 -- whose checks are not to be run.

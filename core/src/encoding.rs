@@ -37,6 +37,8 @@ pub enum Nature {
     TimeOfDay,
     /// An array of numbers.
     Array,
+    /// Numbers of which most are 0.
+    Sparse,
 }
 
 /// A value of a column.
@@ -50,6 +52,8 @@ pub enum Value<'a> {
     Text(&'a [u8]),
     /// The elements of an array.
     Array(&'a [f32]),
+    /// The length, and of the elements that are not 0 the places from 0, ascending, and the values.
+    Sparse(u32, &'a [u32], &'a [f32]),
 }
 
 /// What a NULL means.
@@ -159,6 +163,11 @@ pub enum Kind {
     },
     /// One for each element.
     Array(Vec<Scale>),
+    /// One for each of so many elements, as they are: what is 0 stays 0.
+    Sparse {
+        /// How many.
+        len: u32,
+    },
 }
 
 /// A column.
@@ -187,6 +196,7 @@ impl Column {
             Kind::Hash { buckets } => *buckets as usize,
             Kind::Time { scale, periods } => usize::from(scale.is_some()) + 2 * periods.len(),
             Kind::Array(scales) => scales.len(),
+            Kind::Sparse { len } => *len as usize,
         }
     }
 
@@ -203,6 +213,8 @@ impl Column {
     fn filled(&self) -> usize {
         match &self.kind {
             Kind::OneHot { .. } | Kind::Hash { .. } => 1,
+            // Few: that is why they are kept so.
+            Kind::Sparse { len } => (*len as usize).div_ceil(16),
             _ => self.width(),
         }
     }
@@ -222,6 +234,7 @@ impl Column {
                 names.collect::<Vec<_>>().join(" ")
             }
             Kind::Array(scales) => format!("array of {}", scales.len()),
+            Kind::Sparse { len } => format!("sparse array of {len}"),
         };
         if self.is_null { format!("{kind} and whether NULL") } else { kind }
     }
@@ -250,6 +263,7 @@ impl Column {
                 }
             }
             Kind::Array(scales) => (format!("{name}[{}]", i + 1), scales.get(i).copied()),
+            Kind::Sparse { .. } => (format!("{name}[{}]", i + 1), None),
         }
     }
 }
@@ -487,6 +501,15 @@ impl Encoder {
                     put(i, scale.apply(finite(f64::from(*x))?));
                 }
             }
+            Kind::Sparse { len } => {
+                let Value::Sparse(own, places, elements) = value else { return Ok(true) };
+                if own != *len {
+                    return Err(Fault::Length(number, own as usize));
+                }
+                for (place, x) in places.iter().zip(elements) {
+                    put(*place, finite(f64::from(*x))?);
+                }
+            }
         }
         Ok(true)
     }
@@ -632,6 +655,8 @@ struct Seen {
     first_null: Option<Place>,
     moments: Moments,
     elements: Vec<Moments>,
+    /// Length of sparse arrays.
+    sparse: Option<u32>,
     /// Categories, until there is no room for more.
     counts: FxHashMap<Box<[u8]>, u64>,
     crowded: bool,
@@ -735,6 +760,14 @@ impl Learner {
                     }
                 }
             }
+            Value::Sparse(len, _, elements) => {
+                if len == 0 || *seen.sparse.get_or_insert(len) != len {
+                    return Err(Fault::Length(number, len as usize));
+                }
+                if !elements.iter().all(|x| x.is_finite()) {
+                    return Err(Fault::NotFinite(number));
+                }
+            }
         }
         Ok(())
     }
@@ -810,6 +843,7 @@ fn kind(column: &Learnt, seen: Seen, limit: usize) -> Result<Kind> {
     Ok(match column.nature {
         Nature::Number => Kind::Number(seen.moments.scale()),
         Nature::Array => Kind::Array(seen.elements.iter().map(Moments::scale).collect()),
+        Nature::Sparse => Kind::Sparse { len: seen.sparse.unwrap_or_default() },
         Nature::Date | Nature::Moment | Nature::TimeOfDay => {
             let periods = match column.nature {
                 Nature::TimeOfDay => vec![Period::Day],

@@ -51,6 +51,9 @@ pub struct Header {
     /// How features are made of the columns, where they are not arrays as they stand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Encoding>,
+    /// The features are pgvector's vectors, not arrays.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vectors: bool,
     /// The column that says how much a row counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
@@ -311,7 +314,8 @@ impl Model {
         if self.header.loss == Loss::Softmax { self.header.classes.len() } else { 1 }
     }
 
-    fn row_len(&self) -> usize {
+    /// Weights of a score: one for each feature, and the intercept, last.
+    pub fn row_len(&self) -> usize {
         self.header.n_features.saturating_add(1)
     }
 
@@ -399,6 +403,7 @@ pub(crate) mod tests {
             rows_skipped: 0,
             constant_columns: 0,
             encoding: None,
+            vectors: false,
             weight: None,
             measured: None,
             history: vec![EpochReport {

@@ -14,7 +14,8 @@ FROM corgipile.training_history GROUP BY model_id ORDER BY model_id;
 
 SELECT accuracy('dense', 1) > 75 AS dense, accuracy('dense', 2) > 75 AS svm, accuracy('sparse', 3) AS sparse;
 -- The line is found.
-SELECT round(w::numeric, 1) FROM unnest(model_vector('line')) AS w;
+SELECT round(w::numeric, 1) FROM unnest(corgipile.weights_of('line')) AS w;
+SELECT model_vector('line') = (corgipile.weights_of('line'))[:2] AS without_the_intercept;
 
 -- By id, by name, by id as text, by value; arrays of every type; a row.
 SELECT predict(1, features_v) AS by_id, predict('svm', features_v) AS by_name, predict('1', features_v) AS id_as_text,
@@ -24,7 +25,7 @@ FROM dense AS d WHERE id IN (1, 2) ORDER BY id;
 SELECT predict(1, ARRAY[2, 0, 1]) AS integers, predict(1, ARRAY[2, 0, 1]::bigint[]) AS bigints, predict(1, ARRAY[2, 0, 1]::smallint[]) AS smallints;
 SELECT predict('words', features_k, features_v), predict('words', s) FROM sparse AS s WHERE id IN (1, 3) ORDER BY id;
 -- A feature that was never seen has no weight.
-SELECT predict_score('words', '{900}'::int[], '{5}'::real[]) = (model_vector('words'))[8] AS only_the_intercept;
+SELECT predict_score('words', '{900}'::int[], '{5}'::real[]) = (corgipile.weights_of('words'))[8] AS only_the_intercept;
 -- Probabilities: of the predicted class, and by class; they add up; the larger is predicted.
 SELECT count(*) FILTER (WHERE abs(predict_proba(1, features_v, '0') + predict_proba(1, features_v, '1') - 1) > 1e-12) AS not_one,
        count(*) FILTER (WHERE predict_proba(1, features_v) <> predict_proba(1, features_v, predict(1, features_v))) AS other_class,
@@ -81,7 +82,10 @@ CREATE TABLE flowers AS
     FROM (SELECT id, id % 3 AS kind_number, ('{rose,tulip,aster}'::text[])[id % 3 + 1] AS kind FROM generate_series(1, 3000) AS id) AS rows
     ORDER BY kind, id;
 SELECT train_sgd('flowers', 'kind', model_name => 'flowers');
-SELECT loss, classes, n_features, array_length(model_vector('flowers'), 1) AS weights FROM corgipile.models WHERE model_name = 'flowers';
+SELECT cardinality(model_vector('flowers')) AS weights, model_vector('flowers', 'rose') || model_vector('flowers', 'tulip') = (model_vector('flowers'))[3:] AS of_classes;
+SELECT try($$SELECT model_vector('flowers', 'oak')$$), try($$SELECT model_vector('line', '1')$$);
+SELECT model_vector('svm', '1') = model_vector('svm') AS second, (model_vector('svm', '0'))[1] = -(model_vector('svm'))[1] AS first;
+SELECT loss, classes, n_features, array_length(corgipile.weights_of('flowers'), 1) AS weights FROM corgipile.models WHERE model_name = 'flowers';
 SELECT pg_typeof(prediction), count(*) FILTER (WHERE prediction = kind) > 2900 AS good, min(probability) > 1.0 / 3 AS at_least_a_third
 FROM flowers PREDICT BY 'flowers' GROUP BY 1;
 SELECT count(*) FILTER (WHERE abs(predict_proba('flowers', features_v, 'rose') + predict_proba('flowers', features_v, 'tulip')

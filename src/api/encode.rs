@@ -20,6 +20,7 @@ fn nature_of(column: &Column, own: Nature) -> Nature {
         Kind::OneHot { .. } | Kind::Hash { .. } => Nature::Category,
         Kind::Ordinal { .. } => Nature::Ordered,
         Kind::Array(_) => Nature::Array,
+        Kind::Sparse { .. } => Nature::Sparse,
         Kind::Time { .. } => match own {
             Nature::Date | Nature::Moment | Nature::TimeOfDay => own,
             _ => Nature::Moment,

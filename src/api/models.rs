@@ -1,7 +1,7 @@
 //! The model type's input and output, and functions about stored models.
 
 use super::arguments::Call;
-use super::predict::model_argument;
+use super::predict::{class_number, model_argument};
 use crate::catalog::{self, ModelKey, Role, Stored, Which};
 use crate::error;
 use crate::pg::{progress, types};
@@ -39,7 +39,7 @@ pg_function!(
     model_info
 );
 pg_function!(
-    /// model_vector(model) → real[]: the weights, intercept last; for softmax class after class.
+    /// corgipile.weights_of(model) → real[]: the weights, intercept last; for softmax class after class.
     corgipile_model_vector,
     pg_finfo_corgipile_model_vector,
     model_vector
@@ -168,6 +168,33 @@ fn epoch_json(trace: &EpochTrace) -> Value {
         })
         .collect();
     json!({ "epoch": trace.epoch, "cached": trace.cached, "wall_ms": ms(trace.wall_ns), "operators": operators })
+}
+
+pg_function!(
+    /// model_vector(model [, class]) → real[]: a weight for each feature, without the intercept; for softmax class after
+    /// class, or those of one class. Of two classes the first is preferred by the opposite weights.
+    corgipile_feature_weights,
+    pg_finfo_corgipile_feature_weights,
+    feature_weights
+);
+
+unsafe fn feature_weights(call: Call) -> pg_sys::Datum {
+    let Some(model) = model_argument(call) else { return call.null() };
+    let rows = model.weights.chunks_exact(model.row_len()).map(|row| &row[..row.len() - 1]);
+    let weights: Vec<f32> = if call.len() < 2 {
+        rows.flatten().copied().collect()
+    } else {
+        // SAFETY: a text argument.
+        let Some(class) = call.get(1).and_then(|datum| unsafe { String::from_datum(datum, false) }) else {
+            return call.null();
+        };
+        let number = class_number(&model, &class);
+        let opposite = model.outputs() == 1 && number == 0;
+        let sign = if opposite { -1.0 } else { 1.0 };
+        let row = if model.outputs() == 1 { 0 } else { number };
+        rows.skip(row).take(1).flatten().map(|weight| sign * weight).collect()
+    };
+    weights.into_datum().unwrap_or_else(|| call.null())
 }
 
 unsafe fn model_vector(call: Call) -> pg_sys::Datum {

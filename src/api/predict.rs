@@ -78,6 +78,8 @@ struct Site {
     /// Where the columns are in a row, of the model that was used last.
     columns: Option<RowColumns>,
     datums: Vec<Option<pg_sys::Datum>>,
+    /// Types that were looked up, whether for feature numbers, and their elements.
+    elements: Vec<(pg_sys::Oid, bool, Element)>,
     /// Values and NULLs of a whole row.
     row: (Vec<pg_sys::Datum>, Vec<bool>),
     /// The columns among the arguments.
@@ -137,6 +139,7 @@ impl Site {
             scores: Vec::new(),
             columns: None,
             datums: Vec::new(),
+            elements: Vec::new(),
             row: (Vec::new(), Vec::new()),
             spread: None,
             encoder: None,
@@ -289,6 +292,16 @@ impl Site {
         }
     }
 
+    /// The elements of a column's arrays; what a type's are is looked up once.
+    fn element(&mut self, oid: pg_sys::Oid, name: &str, indices: bool) -> Element {
+        let known = self.elements.iter().find(|known| (known.0, known.1) == (oid, indices));
+        known.map(|known| known.2).unwrap_or_else(|| {
+            let element = element_of(oid, name, indices);
+            self.elements.push((oid, indices, element));
+            element
+        })
+    }
+
     /// Scores columns that the model encodes.
     fn score_encoded(&mut self, call: Call, model: &Model, encoding: &Encoding) -> Option<()> {
         if matches!(self.input, Input::Dense(_) | Input::Sparse(..)) {
@@ -328,7 +341,7 @@ impl Site {
 
     /// Copies values into `self.values`.
     fn read_values(&mut self, datum: pg_sys::Datum, element: Element, model: &Model) -> Option<()> {
-        let array = match open(datum) {
+        let array = match open(datum, element) {
             // As in training, such a row is left out.
             Err(Unusable::NullAt(_)) if model.header.params.on_null == OnNull::Skip => return None,
             opened => opened.unwrap_or_else(|what| self.fail(Column::Values, what)),
@@ -343,13 +356,13 @@ impl Site {
 
     /// Scores an array of single precision where it lies; false where it must be copied and looked at: it is not plain
     /// or not aligned, or a score is not finite, as of a value that is not.
-    fn score_in_place(&mut self, datum: pg_sys::Datum, model: &Model) -> bool {
+    fn score_in_place(&mut self, datum: pg_sys::Datum, element: Element, model: &Model) -> bool {
         // SAFETY: an array by the type of the argument; one that is not toasted lies there for the whole call.
         let Ok(array) = (unsafe {
-            if array::is_toasted(datum) {
+            if !matches!(element, Element::Float4 | Element::Vector) || array::is_toasted(datum) {
                 return false;
             }
-            array::open(datum, pg_sys::CurrentMemoryContext)
+            array::open(datum, element, pg_sys::CurrentMemoryContext)
         }) else {
             return false;
         };
@@ -363,7 +376,7 @@ impl Site {
 
     /// Copies feature numbers into `self.indices`, from 1 to 0-based.
     fn read_indices(&mut self, datum: pg_sys::Datum, element: Element) {
-        let array = open(datum).unwrap_or_else(|what| self.fail(Column::Indices, what));
+        let array = open(datum, element).unwrap_or_else(|what| self.fail(Column::Indices, what));
         self.indices.clear();
         let mut previous = 0;
         for i in 0..array.len {
@@ -388,7 +401,7 @@ impl Site {
         let sparse = match self.input {
             Input::Dense(element) => {
                 let datum = call.get(1)?;
-                if element == Element::Float4 && self.score_in_place(datum, model) {
+                if self.score_in_place(datum, element, model) {
                     return Some(());
                 }
                 self.read_values(datum, element, model)?;
@@ -412,10 +425,15 @@ impl Site {
                 }
                 let last = self.datums.len() - 1;
                 let values = self.datums[last]?;
-                self.read_values(values, element_of(types[last], &wanted[last], false), model)?;
+                let element = self.element(types[last], &wanted[last], false);
+                if last == 0 && self.score_in_place(values, element, model) {
+                    return Some(());
+                }
+                self.read_values(values, element, model)?;
                 if last == 1 {
                     let indices = self.datums[0]?;
-                    self.read_indices(indices, element_of(types[0], &wanted[0], true));
+                    let element = self.element(types[0], &wanted[0], true);
+                    self.read_indices(indices, element);
                 }
                 last == 1
             }
@@ -427,14 +445,27 @@ impl Site {
     }
 }
 
+/// The number of a class by its text form, or an error that lists the classes.
+pub fn class_number(model: &Model, class: &str) -> usize {
+    let classes = &model.header.classes;
+    classes.iter().position(|known| known == class).unwrap_or_else(|| {
+        let list = if classes.is_empty() { "none".into() } else { classes.join(", ") };
+        error::fail(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("the model has no class \"{class}\""),
+            Some(&format!("Its classes are: {list}.")),
+        )
+    })
+}
+
 /// Opens an array argument; detoasted copies go to the current context.
-fn open(datum: pg_sys::Datum) -> Result<RawArray, Unusable> {
+fn open(datum: pg_sys::Datum, element: Element) -> Result<RawArray, Unusable> {
     // SAFETY: an array by the type of the argument. Only detoasting calls the server, which needs the guard.
     unsafe {
         if array::is_toasted(datum) {
-            pg_guard_ffi_boundary(|| array::open(datum, pg_sys::CurrentMemoryContext))
+            pg_guard_ffi_boundary(|| array::open(datum, element, pg_sys::CurrentMemoryContext))
         } else {
-            array::open(datum, pg_sys::CurrentMemoryContext)
+            array::open(datum, element, pg_sys::CurrentMemoryContext)
         }
     }
 }
@@ -701,15 +732,7 @@ fn class_probability(call: Call, site: &mut Site, model: &Model, class: Option<u
         let position = match &site.class {
             Some((known, position)) if *known == class => *position,
             _ => {
-                let classes = &model.header.classes;
-                let Some(position) = classes.iter().position(|c| *c == class) else {
-                    let list = if classes.is_empty() { "none".into() } else { classes.join(", ") };
-                    error::fail(
-                        PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-                        format!("the model has no class \"{class}\""),
-                        Some(&format!("Its classes are: {list}.")),
-                    );
-                };
+                let position = class_number(model, &class);
                 // A model value may change from row to row: nothing of it is remembered.
                 if site.model.is_some() {
                     site.class = Some((class, position));

@@ -37,6 +37,8 @@ pub struct Columns {
     filter: Option<String>,
     /// How the features are made of columns; `None` where they are arrays.
     encoding: Option<Encoding>,
+    /// Are they pgvector's vectors, to be read as arrays?
+    vectors: bool,
     /// Columns that are not used, with the reason.
     left_out: Vec<(String, String)>,
 }
@@ -66,7 +68,11 @@ impl Columns {
     /// The training as a query over `source`: `$1` are the options, `$2` is the encoding if there is one.
     pub fn query(&self, source: &Source, result: &str) -> String {
         let quote = |name: &String| pgrx::spi::quote_identifier(name);
-        let features: Vec<String> = self.features.iter().map(quote).collect();
+        let mut features: Vec<String> = self.features.iter().map(quote).collect();
+        if self.vectors {
+            // pgvector's casts: the aggregate takes arrays.
+            features.iter_mut().for_each(|feature| feature.push_str("::pg_catalog.float4[]"));
+        }
         let mut features = if self.encoding.is_some() { values::spread(&features) } else { features.join(", ") };
         if let Some(encoding) = &self.encoding {
             let form = if encoding.sparse { "encode_sparse" } else { "encode_dense" };
@@ -114,11 +120,12 @@ impl Source {
         let filter = asked.filter.clone();
         let weight = asked.weight.clone();
         if let Some(features) = source.arrays(&asked) {
-            let columns = Columns { target, features, weight, filter, encoding: None, left_out: Vec::new() };
+            let vectors = features.iter().all(|name| types::vector(types::base_type(source.type_of(name))).is_some());
+            let columns = Columns { target, features, weight, filter, encoding: None, vectors, left_out: Vec::new() };
             return (source, columns);
         }
         let (features, left_out) = source.usable(&target, &asked);
-        let mut columns = Columns { target, features, weight, filter, encoding: None, left_out };
+        let mut columns = Columns { target, features, weight, filter, encoding: None, vectors: false, left_out };
         source.learn(&mut columns, &asked);
         (source, columns)
     }
@@ -139,9 +146,11 @@ impl Source {
         if encoded {
             return None;
         }
+        let is_sparse_vector =
+            |name: &str| types::vector(types::base_type(self.type_of(name))) == Some(types::Vector::Sparse);
         let is_array = |name: &str| types::element(self.type_of(name)).is_some();
         match &asked.features {
-            None if self.has_column("features_v") => Some(self.features(None)),
+            None if self.has_column("features_v") && !is_sparse_vector("features_v") => Some(self.features(None)),
             None => None,
             Some(given) => {
                 let names: Vec<&String> = given.iter().flatten().collect();
@@ -150,10 +159,7 @@ impl Source {
                 let arrays = match names.as_slice() {
                     [one] => is_array(one),
                     [numbers, values] => {
-                        let integers = |element: pg_sys::Oid| {
-                            matches!(element, pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID)
-                        };
-                        types::element(self.type_of(numbers)).is_some_and(integers) && is_array(values)
+                        types::element(self.type_of(numbers)).is_some_and(Element::is_integer) && is_array(values)
                     }
                     _ => false,
                 };
@@ -617,7 +623,7 @@ fn train_model(
     };
     let mut model = Model::decode(&bytes).unwrap_or_else(|e| error::raise(e));
     drop(bytes);
-    let Columns { target, features, weight, encoding, left_out, .. } = columns;
+    let Columns { target, features, weight, encoding, vectors, left_out, .. } = columns;
     if let Some(encoding) = encoding {
         // Features that no row had are features all the same.
         model.widen(encoding.width()).unwrap_or_else(|e| error::raise(e));
@@ -626,6 +632,7 @@ fn train_model(
     model.header.target = target;
     model.header.features = features;
     model.header.weight = weight;
+    model.header.vectors = vectors;
     let (id, version) = catalog::insert(model_name.as_deref(), &source.name, &model);
     tell(id, model_name.as_deref(), version, &model, &left_out);
     tell_order(&source, &model);

@@ -236,6 +236,7 @@ pub fn header(trained: &Trained, coder: &LabelCoder, target_type: pg_sys::Oid, d
         classes: classes.iter().map(|class| types::class_text(class, target_type)).collect(),
         params: trainer.params_in_force(),
         encoding: None,
+        vectors: false,
         weight: None,
         measured: *measured,
         rows: history.last().map_or(0, |report| report.rows),

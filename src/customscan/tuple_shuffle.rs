@@ -182,9 +182,7 @@ pub fn label_read(target_type: pg_sys::Oid) -> LabelRead {
 
 /// The element type of an array column, or an error that lists what is accepted.
 pub fn element_of(array_type: pg_sys::Oid, name: &str, indices: bool) -> Element {
-    // SAFETY: a catalog look-up by oid; not an array gives InvalidOid.
-    let element = unsafe { pg_sys::get_element_type(types::base_type(array_type)) };
-    match Element::of(element) {
+    match types::element(array_type) {
         Some(element) if !indices || element.is_integer() => element,
         _ => error::unusable_features(name, &types::type_name(array_type), indices, ACCEPTED),
     }

@@ -1,4 +1,4 @@
-//! One-dimensional numeric arrays read where they lie, without detoasting what is plain.
+//! One-dimensional numeric arrays, and pgvector's vectors, read where they lie, without detoasting what is plain.
 //!
 //! Called inside a guard: plain data only, no panic, no allocation but `detoast_attr`'s, which goes
 //! to the caller's temporary context. Layout: array.h (header, dimensions, lower bounds, NULL
@@ -25,6 +25,10 @@ pub enum Element {
     Int4,
     /// bigint
     Int8,
+    /// Of pgvector's vector: single precision.
+    Vector,
+    /// Of pgvector's halfvec: half precision.
+    HalfVector,
 }
 
 impl Element {
@@ -44,20 +48,27 @@ impl Element {
     #[inline(always)]
     pub fn bytes(self) -> usize {
         match self {
-            Self::Int2 => 2,
-            Self::Float4 | Self::Int4 => 4,
+            Self::Int2 | Self::HalfVector => 2,
+            Self::Float4 | Self::Int4 | Self::Vector => 4,
             Self::Float8 | Self::Int8 => 8,
         }
     }
 
     /// Whether it can number features.
     pub fn is_integer(self) -> bool {
-        !matches!(self, Self::Float4 | Self::Float8)
+        matches!(self, Self::Int2 | Self::Int4 | Self::Int8)
+    }
+
+    /// Whether values are not arrays but vectors: a word with the number of elements in its first half, then these.
+    #[inline(always)]
+    fn in_vector(self) -> bool {
+        matches!(self, Self::Vector | Self::HalfVector)
     }
 }
 
 /// What a user is told about accepted arrays.
-pub const ACCEPTED: &str = "smallint[], integer[], bigint[], real[] or double precision[]";
+pub const ACCEPTED: &str =
+    "smallint[], integer[], bigint[], real[], double precision[], or pgvector's vector or halfvec";
 
 /// An array that is there and one-dimensional (or empty).
 #[derive(Debug, Clone, Copy)]
@@ -126,15 +137,24 @@ pub unsafe fn plain(datum: pg_sys::Datum, temporary: pg_sys::MemoryContext) -> (
     }
 }
 
-/// Opens an array value.
+/// Opens an array value, or a vector.
 ///
 /// # Safety
-/// Inside a guard; `datum` is a non-NULL array, `temporary` a memory context.
+/// Inside a guard; `datum` is a non-NULL array of such elements, `temporary` a memory context.
 #[inline(always)]
-pub unsafe fn open(datum: pg_sys::Datum, temporary: pg_sys::MemoryContext) -> Result<RawArray, Unusable> {
+pub unsafe fn open(
+    datum: pg_sys::Datum,
+    element: Element,
+    temporary: pg_sys::MemoryContext,
+) -> Result<RawArray, Unusable> {
     // SAFETY: by contract; every read stays inside the varlena's length, which is checked.
     unsafe {
         let (at, size) = plain(datum, temporary);
+        if element.in_vector() {
+            let len = if size < 4 { usize::MAX } else { at.cast::<u16>().read_unaligned() as usize };
+            let whole = len.checked_mul(element.bytes()).and_then(|bytes| bytes.checked_add(4));
+            return if whole == Some(size) { Ok(RawArray { len, data: at.add(4) }) } else { Err(Unusable::Corrupt) };
+        }
         if size < 12 {
             return Err(Unusable::Corrupt);
         }
@@ -165,6 +185,19 @@ pub unsafe fn open(datum: pg_sys::Datum, temporary: pg_sys::MemoryContext) -> Re
     }
 }
 
+/// A number of half precision (IEEE 754 binary16).
+#[inline(always)]
+fn of_half(bits: u16) -> f32 {
+    let sign = u32::from(bits & 0x8000) << 16;
+    let (exponent, fraction) = (u32::from(bits >> 10) & 31, u32::from(bits) & 1023);
+    match exponent {
+        // Below the smallest normal number: a multiple of 2^-24.
+        0 => f32::from_bits(sign | (fraction as f32 * (1.0 / 16_777_216.0)).to_bits()),
+        31 => f32::from_bits(sign | 0x7f80_0000 | (fraction << 13)),
+        _ => f32::from_bits(sign | ((exponent + 112) << 23) | (fraction << 13)),
+    }
+}
+
 /// Copies `len` elements as f32; gives the position (from 1) of the first that is not finite.
 ///
 /// # Safety
@@ -189,7 +222,8 @@ pub unsafe fn copy_values(array: RawArray, element: Element, out: *mut f32) -> O
             }};
         }
         match element {
-            Element::Float4 => copy!(f32, |x| x),
+            Element::Float4 | Element::Vector => copy!(f32, |x| x),
+            Element::HalfVector => copy!(u16, of_half),
             Element::Float8 => copy!(f64, |x| x as f32),
             Element::Int2 => copy!(i16, f32::from),
             Element::Int4 => copy!(i32, |x| x as f32),

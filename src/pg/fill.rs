@@ -322,9 +322,9 @@ impl Decoder {
     unsafe fn array(&mut self, datum: pg_sys::Datum, column: Column) -> Result<RawArray, Stop> {
         // SAFETY: by contract of `decode`.
         unsafe {
-            let opened = array::open(datum, self.temporary).map_err(|what| Stop::Unusable(column, what))?;
+            let element = if column == Column::Indices { self.index_element } else { self.value_element };
+            let opened = array::open(datum, element, self.temporary).map_err(|what| Stop::Unusable(column, what))?;
             if array::is_toasted(datum) {
-                let element = if column == Column::Indices { self.index_element } else { self.value_element };
                 self.detoasted += (opened.len * element.bytes()) as u64;
             }
             Ok(opened)

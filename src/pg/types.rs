@@ -109,11 +109,53 @@ pub fn castable(name: &str) -> Option<String> {
     (oid != pg_sys::InvalidOid && is_plain(oid)).then(|| type_name(oid))
 }
 
-/// The element type of an array of numbers.
-pub fn element(oid: pg_sys::Oid) -> Option<pg_sys::Oid> {
+/// The elements of an array of numbers, or of pgvector's vector or halfvec.
+pub fn element(oid: pg_sys::Oid) -> Option<Element> {
+    let base = base_type(oid);
     // SAFETY: a catalog look-up by oid.
-    let element = unsafe { pg_sys::get_element_type(base_type(oid)) };
-    Element::of(element).map(|_| element)
+    Element::of(unsafe { pg_sys::get_element_type(base) }).or_else(|| match vector(base)? {
+        Vector::Single => Some(Element::Vector),
+        Vector::Half => Some(Element::HalfVector),
+        Vector::Sparse => None,
+    })
+}
+
+/// pgvector's types of vectors of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vector {
+    /// vector
+    Single,
+    /// halfvec
+    Half,
+    /// sparsevec
+    Sparse,
+}
+
+/// Which of them it is: by its name, and by membership of the extension `vector`, to which there is no link.
+pub fn vector(oid: pg_sys::Oid) -> Option<Vector> {
+    // SAFETY: look-ups by oid; null or InvalidOid where there is nothing.
+    unsafe {
+        if oid.to_u32() < pg_sys::FirstNormalObjectId {
+            return None;
+        }
+        let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::TYPEOID as i32, oid.into());
+        if tuple.is_null() {
+            return None;
+        }
+        let form = pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_type>();
+        let kind = match CStr::from_ptr((*form).typname.data.as_ptr()).to_bytes() {
+            b"vector" => Some(Vector::Single),
+            b"halfvec" => Some(Vector::Half),
+            b"sparsevec" => Some(Vector::Sparse),
+            _ => None,
+        };
+        pg_sys::ReleaseSysCache(tuple);
+        let extension = pg_sys::get_extension_oid(c"vector".as_ptr(), true);
+        let own = kind.is_some()
+            && extension != pg_sys::InvalidOid
+            && pg_sys::getExtensionOfObject(pg_sys::TypeRelationId, oid) == extension;
+        kind.filter(|_| own)
+    }
 }
 
 /// What a target of this type can mean.

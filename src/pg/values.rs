@@ -1,7 +1,7 @@
 //! Values of columns of any type as `corgipile_core::encoding` takes them.
 
 use super::array::{self, Element};
-use super::types;
+use super::types::{self, Vector};
 use corgipile_core::encoding::{Nature, Value};
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ enum Read {
     TimeWithZone,
     Interval,
     Array(Element),
+    /// pgvector's sparsevec.
+    SparseVector,
     /// The text form that the type's output function gives.
     Text,
 }
@@ -37,8 +39,7 @@ const DAY: f64 = 86_400.0;
 /// What a column of a type holds, and how it is read; `None` for a type that cannot be a feature.
 fn of_type(oid: pg_sys::Oid) -> Option<(Nature, Read)> {
     let base = types::base_type(oid);
-    // SAFETY: a catalog look-up by oid.
-    let element = Element::of(unsafe { pg_sys::get_element_type(base) });
+    let element = types::element(base);
     Some(match base {
         pg_sys::BOOLOID => (Nature::Number, Read::Bool),
         pg_sys::INT2OID => (Nature::Number, Read::Int2),
@@ -61,7 +62,8 @@ fn of_type(oid: pg_sys::Oid) -> Option<(Nature, Read)> {
         pg_sys::TIMEOID => (Nature::TimeOfDay, Read::Time),
         pg_sys::TIMETZOID => (Nature::TimeOfDay, Read::TimeWithZone),
         _ if element.is_some() => (Nature::Array, Read::Array(element?)),
-        // SAFETY: as above.
+        _ if types::vector(base) == Some(Vector::Sparse) => (Nature::Sparse, Read::SparseVector),
+        // SAFETY: a catalog look-up by oid.
         _ if unsafe { pg_sys::type_is_enum(base) } => (Nature::Ordered, Read::Enum),
         _ => return None,
     })
@@ -73,7 +75,7 @@ pub fn nature(oid: pg_sys::Oid) -> Option<Nature> {
 }
 
 /// Types that can be features, for messages.
-pub const ACCEPTED: &str = "numbers, boolean, text, varchar, char, name, uuid, inet, enums, date, time, timestamp, interval, and arrays of numbers";
+pub const ACCEPTED: &str = "numbers, boolean, text, varchar, char, name, uuid, inet, enums, date, time, timestamp, interval, arrays of numbers, and pgvector's vector, halfvec and sparsevec";
 
 /// As many columns are passed one by one: a function has at most 100 arguments.
 const MOST_APART: usize = 90;
@@ -93,6 +95,7 @@ pub struct Reader {
     labels: HashMap<u32, String>,
     text: String,
     elements: Vec<f32>,
+    places: Vec<u32>,
 }
 
 impl Reader {
@@ -102,13 +105,13 @@ impl Reader {
         let read = match wanted {
             _ if nature == wanted => read,
             // Anything has a text form, but of an array nobody wants it.
-            Nature::Category | Nature::Ordered if nature != Nature::Array => match read {
+            Nature::Category | Nature::Ordered if !matches!(nature, Nature::Array | Nature::Sparse) => match read {
                 Read::Bytes | Read::Enum => read,
                 _ => Read::Text,
             },
             _ => return None,
         };
-        Some(Self { oid, read, labels: HashMap::new(), text: String::new(), elements: Vec::new() })
+        Some(Self { oid, read, labels: HashMap::new(), text: String::new(), elements: Vec::new(), places: Vec::new() })
     }
 
     /// A value; `None` for NULL, also of an element of an array.
@@ -175,24 +178,57 @@ impl Reader {
                 Read::Array(element) => {
                     let opened = array::open(
                         pg_sys::Datum::from(pg_sys::pg_detoast_datum(datum.cast_mut_ptr())),
+                        element,
                         pg_sys::CurrentMemoryContext,
                     );
                     let Ok(opened) = opened else { return Value::Null };
-                    let more = opened.len.saturating_sub(self.elements.len());
-                    if self.elements.try_reserve(more).is_err() {
-                        crate::error::raise(corgipile_core::Error::OutOfMemory {
-                            bytes: more * 4,
-                            purpose: "the elements of an array",
-                        });
-                    }
-                    self.elements.resize(opened.len, 0.0);
+                    resize(&mut self.elements, opened.len);
                     // What is not finite is found by whoever takes it.
                     array::copy_values(opened, element, self.elements.as_mut_ptr());
                     return Value::Array(&self.elements);
                 }
+                Read::SparseVector => {
+                    let bytes = types::varlena_bytes(datum);
+                    return self.sparse_vector(bytes).unwrap_or(Value::Null);
+                }
             })
         }
     }
+
+    /// A sparsevec: three words (dimensions, elements that are not 0, nothing), the places of these from 0, ascending,
+    /// and their values. `None` for other bytes.
+    fn sparse_vector(&mut self, bytes: &[u8]) -> Option<Value<'_>> {
+        let (words, rest) = bytes.as_chunks::<4>();
+        let word = |i: usize| words.get(i).map(|word| i32::from_le_bytes(*word));
+        let (len, filled) = (u32::try_from(word(0)?).ok()?, usize::try_from(word(1)?).ok()?);
+        if !rest.is_empty() || words.len() != 3 + 2 * filled {
+            return None;
+        }
+        let (places, values) = words[3..].split_at(filled);
+        resize(&mut self.places, filled);
+        resize(&mut self.elements, filled);
+        for (to, from) in self.places.iter_mut().zip(places) {
+            *to = u32::from_le_bytes(*from);
+        }
+        for (to, from) in self.elements.iter_mut().zip(values) {
+            *to = f32::from_le_bytes(*from);
+        }
+        let ascending = self.places.windows(2).all(|pair| pair[0] < pair[1]);
+        let inside = self.places.last().is_none_or(|last| *last < len);
+        (ascending && inside).then_some(Value::Sparse(len, &self.places, &self.elements))
+    }
+}
+
+/// Makes room, or raises an error.
+fn resize<T: Copy + Default>(vec: &mut Vec<T>, len: usize) {
+    let more = len.saturating_sub(vec.len());
+    if vec.try_reserve(more).is_err() {
+        crate::error::raise(corgipile_core::Error::OutOfMemory {
+            bytes: more * size_of::<T>(),
+            purpose: "the elements of an array",
+        });
+    }
+    vec.resize(len, T::default());
 }
 
 unsafe extern "C-unwind" {

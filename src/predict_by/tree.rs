@@ -179,7 +179,8 @@ fn extra_columns(alias: &str, model: &Model) -> String {
     };
     let features: Vec<String> =
         header.features.iter().map(|name| format!("{alias}.{}", quote_identifier(name))).collect();
-    if header.encoding.is_some() {
+    // Vectors are columns of any type, too: functions with types of their own take arrays.
+    if header.encoding.is_some() || header.vectors {
         let features = values::spread(&features);
         // NULLs among the columns are the model's to judge.
         return if header.loss.is_classification() {
