@@ -527,6 +527,19 @@ CREATE AGGREGATE corgipile.sgd(target anyelement, features bytea, options jsonb,
     SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
     FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
 
+-- The same for pgvector's vector and halfvec, whose types may not be there now: a name of its own, since any array would
+-- do, too.
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, "any", jsonb) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION corgipile.sgd_transition(internal, anyelement, "any", jsonb, double precision) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_sgd_transition' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE AGGREGATE corgipile.sgd_vectors(target anyelement, features "any", options jsonb) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+CREATE AGGREGATE corgipile.sgd_vectors(target anyelement, features "any", options jsonb, weight double precision) (
+    SFUNC = corgipile.sgd_transition, STYPE = internal, SSPACE = 1048576,
+    FINALFUNC = corgipile.sgd_final, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+
 -- Not strict: NULL is a value here.
 CREATE FUNCTION corgipile.encode_sparse(encoding jsonb, VARIADIC columns "any") RETURNS bytea
     AS 'MODULE_PATHNAME', 'corgipile_encode_sparse' LANGUAGE C STABLE PARALLEL SAFE COST 20;

@@ -37,7 +37,7 @@ pub struct Columns {
     filter: Option<String>,
     /// How the features are made of columns; `None` where they are arrays.
     encoding: Option<Encoding>,
-    /// Are they pgvector's vectors, to be read as arrays?
+    /// Are they pgvector's vectors?
     vectors: bool,
     /// Columns that are not used, with the reason.
     left_out: Vec<(String, String)>,
@@ -68,18 +68,15 @@ impl Columns {
     /// The training as a query over `source`: `$1` are the options, `$2` is the encoding if there is one.
     pub fn query(&self, source: &Source, result: &str) -> String {
         let quote = |name: &String| pgrx::spi::quote_identifier(name);
-        let mut features: Vec<String> = self.features.iter().map(quote).collect();
-        if self.vectors {
-            // pgvector's casts: the aggregate takes arrays.
-            features.iter_mut().for_each(|feature| feature.push_str("::pg_catalog.float4[]"));
-        }
+        let features: Vec<String> = self.features.iter().map(quote).collect();
         let mut features = if self.encoding.is_some() { values::spread(&features) } else { features.join(", ") };
         if let Some(encoding) = &self.encoding {
             let form = if encoding.sparse { "encode_sparse" } else { "encode_dense" };
             features = format!("corgipile.{form}($2, {features})");
         }
         let weight = self.weight.as_ref().map(|weight| format!(", {}", quote(weight))).unwrap_or_default();
-        let call = format!("corgipile.sgd({}, {features}, $1{weight})", quote(&self.target));
+        let aggregate = if self.vectors { "sgd_vectors" } else { "sgd" };
+        let call = format!("corgipile.{aggregate}({}, {features}, $1{weight})", quote(&self.target));
         format!("SELECT {} FROM {}{}", result.replace("{}", &call), source.name, condition(self.filter.as_deref()))
     }
 

@@ -70,7 +70,7 @@ fn is_our_aggregate(oid: pg_sys::Oid) -> bool {
     // SAFETY: look-ups by oid; names are compared before the dearer membership.
     unsafe {
         let name = pg_sys::get_func_name(oid);
-        if name.is_null() || std::ffi::CStr::from_ptr(name) != c"sgd" {
+        if name.is_null() || !matches!(std::ffi::CStr::from_ptr(name).to_bytes(), b"sgd" | b"sgd_vectors") {
             return false;
         }
         let extension = pg_sys::get_extension_oid(c"corgipile".as_ptr(), true);

@@ -284,14 +284,7 @@ unsafe fn column_names(root: *mut pg_sys::PlannerInfo, call: &TrainingCall) -> C
     // SAFETY: Vars of this level refer to its range table.
     unsafe {
         let name = |entry: *mut pg_sys::TargetEntry| {
-            let mut expr = (*entry).expr;
-            // A cast of a column is that column.
-            if (*expr).type_ == pg_sys::NodeTag::T_FuncExpr
-                && (*expr.cast::<pg_sys::FuncExpr>()).funcformat != pg_sys::CoercionForm::COERCE_EXPLICIT_CALL
-                && let Some(first) = list::pointers::<pg_sys::Expr>((*expr.cast::<pg_sys::FuncExpr>()).args).first()
-            {
-                expr = *first;
-            }
+            let expr = (*entry).expr;
             if (*expr).type_ != pg_sys::NodeTag::T_Var {
                 return String::new();
             }
