@@ -169,6 +169,39 @@ BEGIN
 END
 $do$;
 
+-- A row taken apart, and the planner's support function that makes it of a whole row of a table.
+CREATE FUNCTION corgipile.row_support(internal) RETURNS internal
+    AS 'MODULE_PATHNAME', 'corgipile_row_support' LANGUAGE C STRICT;
+DO $do$
+DECLARE
+    model text;
+    f record;
+BEGIN
+    FOREACH model IN ARRAY ARRAY['bigint', 'text'] LOOP
+        FOR f IN SELECT * FROM (VALUES
+            ('predict', '', 'row_predict', '', 'text', 'corgipile_row_predict'),
+            ('predict_score', '', 'row_score', '', 'double precision', 'corgipile_row_score'),
+            ('predict_value', '', 'row_value', '', 'double precision', 'corgipile_row_value'),
+            ('prediction_probability', '', 'row_probability', '', 'double precision', 'corgipile_row_probability'),
+            ('predict_proba', '', 'row_proba', '', 'double precision', 'corgipile_row_proba'),
+            ('predict_proba', ', text', 'row_proba_of', 'class text, ', 'double precision', 'corgipile_row_proba_of'))
+            AS v(of_row, class, name, new_class, result, symbol)
+        LOOP
+            EXECUTE pg_catalog.format(
+                'CREATE FUNCTION corgipile.%s(model %s, %sinput "any", VARIADIC columns "any") RETURNS %s '
+                'AS ''MODULE_PATHNAME'', %L LANGUAGE C STABLE PARALLEL SAFE COST 10',
+                f.name, model, f.new_class, f.result, f.symbol);
+            EXECUTE pg_catalog.format(
+                'ALTER FUNCTION corgipile.%s(%s, record%s) SUPPORT corgipile.row_support', f.of_row, model, f.class);
+            IF f.of_row <> 'prediction_probability' THEN
+                EXECUTE pg_catalog.format(
+                    'ALTER FUNCTION @extschema@.%s(%s, record%s) SUPPORT corgipile.row_support', f.of_row, model, f.class);
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$do$;
+
 -- A weight for each feature, as many as an embedding has elements: without the intercept, which version 0.1.0 had last.
 DO $do$
 DECLARE model text;
@@ -490,7 +523,7 @@ $$;
 -- ---------------------------------------------------------------- a page about a model
 CREATE FUNCTION corgipile.report_page(model text, judged_on text, actual text[], predicted text[], count bigint[]) RETURNS text
     AS 'MODULE_PATHNAME', 'report_page_wrapper' LANGUAGE C STABLE PARALLEL SAFE;
-CREATE FUNCTION corgipile.report(model text, source regclass DEFAULT NULL, filter text DEFAULT NULL) RETURNS text
+CREATE FUNCTION corgipile.report_under(model text, source regclass, filter text, path text) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
     AS $$
@@ -504,11 +537,14 @@ BEGIN
     END IF;
     IF source IS NOT NULL AND jsonb_array_length(corgipile.model_info(model) -> 'classes') > 0 THEN
         SELECT array_agg(c.actual), array_agg(c.predicted), array_agg(c.count) INTO actual, predicted, count
-        FROM @extschema@.confusion_matrix(model, source, filter) AS c;
+        FROM corgipile.confusion_matrix_under(model, source, filter, path) AS c;
     END IF;
     RETURN corgipile.report_page(model, source::text, actual, predicted, count);
 END
 $$;
+CREATE FUNCTION corgipile.report(model text, source regclass DEFAULT NULL, filter text DEFAULT NULL) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ SELECT corgipile.report_under($1, $2, $3, pg_catalog.current_setting('search_path')) $$;
 COMMENT ON FUNCTION corgipile.report(text, regclass, text) IS
     'the model on one page of HTML: configuration, loss by epoch, trace, largest weights, and a confusion matrix on a table';
 CREATE FUNCTION corgipile.report(model bigint, source regclass DEFAULT NULL, filter text DEFAULT NULL) RETURNS text

@@ -112,6 +112,7 @@ CREATE FUNCTION is_test(bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SEL
 SELECT rows FROM evaluate_sgd('binary', 'judged', 'is_test(id)');
 SELECT rows FROM evaluate_sgd('amount', 'judged', 'is_test(id)');
 SELECT sum(count) FROM confusion_matrix('levels', 'judged', 'is_test(id)');
+SELECT corgipile.report('levels', 'judged', 'is_test(id)') LIKE '%Confusion%' AS judged;
 SELECT evaluate_sgd('binary', 'judged', 'score > 0');
 SELECT evaluate_sgd('binary', 'judged', 'actual = 1');
 CREATE VIEW judged_scores AS SELECT *, id AS score, id AS actual, 1 AS predicted FROM judged;
@@ -134,3 +135,40 @@ SELECT page LIKE '<!DOCTYPE html>%</html>%' AS whole, page LIKE '%Confusion matr
 FROM corgipile.report('levels', 'judged') AS page;
 SELECT corgipile.report('amount') LIKE '%Confusion%' AS judged, corgipile.report(NULL::text) IS NULL AS none;
 SELECT corgipile.report('no such model');
+-- Whole rows: the planner takes them apart.
+CREATE TABLE rows_of (gone int, label int, id int, features_v real[], notes text);
+ALTER TABLE rows_of DROP COLUMN gone;
+INSERT INTO rows_of SELECT label, id, features_v, repeat('x', id % 7) FROM dense;
+SELECT train_sgd('rows_of', features => '{features_v}', model_name => 'by row') > 0 AS trained;
+EXPLAIN (VERBOSE, COSTS OFF) SELECT predict('by row', r), predict_proba('by row', r, '1') FROM rows_of r WHERE predict_score('by row', r) > 0;
+SELECT count(*) FILTER (WHERE predict('by row', r) = predict('by row', features_v)) = count(*) AS classes,
+       max(abs(predict_score('by row', r) - predict_score('by row', features_v))) AS scores,
+       max(abs(predict_proba('by row', r) - predict_proba('by row', features_v))) AS own,
+       max(abs(predict_proba('by row', r, '0') - predict_proba('by row', features_v, '0'))) AS of_class FROM rows_of r;
+-- Which model a name means, and which columns it needs, is found when the plan runs.
+PREPARE by_row AS SELECT count(*), count(DISTINCT predict('by row', r)) FROM rows_of r;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE by_row;
+SELECT train_sgd('rows_of', features => '{id,notes}', model_name => 'by row') > 0 AS trained;
+EXECUTE by_row;
+ALTER TABLE rows_of RENAME notes TO remarks;
+EXECUTE by_row;
+ALTER TABLE rows_of RENAME remarks TO notes;
+ALTER TABLE rows_of DROP COLUMN features_v, ADD COLUMN features_v real[];
+EXECUTE by_row;
+RESET plan_cache_mode;
+-- Rows that may be NULL as a whole, rows of other shapes, children, parameters.
+SELECT count(*), count(predict('by row', r)) AS predicted FROM generate_series(0, 3) AS n LEFT JOIN rows_of r ON r.id = n;
+SELECT predict('by row', x) IS NOT NULL AS of_subquery FROM (SELECT notes, id, 7 AS more FROM rows_of LIMIT 1) AS x;
+CREATE VIEW notes_of AS SELECT id, notes FROM rows_of WHERE id < 10;
+SELECT count(predict('by row', v)) FROM notes_of v;
+SELECT count(predict(m, r)) FROM rows_of r, unnest('{by row}'::text[]) AS m;
+SELECT count(*) FROM (SELECT predict('by row', r), r FROM rows_of r GROUP BY r) AS x;
+CREATE TABLE rows_below (more int) INHERITS (rows_of);
+INSERT INTO rows_below (id, notes) VALUES (1, 'xx');
+SELECT count(predict('by row', r)) FROM rows_of r;
+SELECT predict('by row', r) FROM rows_of r WHERE id IS NULL;
+INSERT INTO rows_of (id) VALUES (NULL);
+SELECT predict('by row', r) FROM rows_of r WHERE id IS NULL;
+UPDATE rows_of r SET notes = 'y' WHERE id = 1 RETURNING predict('by row', r) IS NOT NULL AS predicted;
+DROP TABLE rows_of CASCADE;

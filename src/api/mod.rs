@@ -8,3 +8,4 @@ mod models;
 mod predict;
 mod roc_auc;
 mod train;
+mod whole_rows;

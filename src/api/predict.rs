@@ -40,17 +40,19 @@ enum Input {
     Row,
     /// Each column an argument, in the order of the model's features, from this one on.
     Columns(usize),
+    /// A row taken apart: this argument is NULL, of the row's type, and the columns of that type follow.
+    Apart(usize),
 }
 
 /// Which arguments are what.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
-    /// The first of the features.
-    from: usize,
-    /// Behind the last one.
-    to: usize,
-    /// Are they columns, one each?
-    columns: bool,
+enum Shape {
+    /// Arrays or a row, from the second argument on, before this one.
+    Features(usize),
+    /// See [`Input::Columns`].
+    Columns(usize),
+    /// See [`Input::Apart`].
+    Apart(usize),
 }
 
 /// Columns of a row type that a model needs.
@@ -111,11 +113,13 @@ impl Site {
     /// Works out the roles of the arguments from their types.
     fn new(call: Call, shape: Shape) -> Self {
         types::require_utf8();
+        let to = if let Shape::Features(to) = shape { to } else { 0 };
         // SAFETY: a catalog look-up by oid.
-        let is_array =
-            |i: usize| i < shape.to && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };
-        let input = if shape.columns {
-            Input::Columns(shape.from)
+        let is_array = |i: usize| i < to && unsafe { pg_sys::get_element_type(call.type_of(i)) != pg_sys::InvalidOid };
+        let input = if let Shape::Columns(from) = shape {
+            Input::Columns(from)
+        } else if let Shape::Apart(row) = shape {
+            Input::Apart(row)
         } else if !is_array(1) {
             Input::Row
         } else if is_array(2) {
@@ -207,14 +211,10 @@ impl Site {
         }
     }
 
-    /// Finds the model's columns in rows of a type, by name.
-    ///
-    /// # Safety
-    /// `header` is that of a composite value.
-    unsafe fn find_columns(&mut self, call: Call, header: pg_sys::HeapTupleHeader, model: &Model) {
-        // SAFETY: by contract; the copy lives as long as the site.
+    /// Finds the model's columns in rows of a type (and its modifier), by name.
+    fn find_columns(&mut self, call: Call, row_type: (pg_sys::Oid, i32), model: &Model) {
+        // SAFETY: an error for what is no row type; the copy lives as long as the site.
         unsafe {
-            let row_type = ((*header).t_choice.t_datum.datum_typeid, (*header).t_choice.t_datum.datum_typmod);
             if self.columns.as_ref().is_some_and(|columns| columns.row_type == row_type) {
                 return;
             }
@@ -266,12 +266,19 @@ impl Site {
                 // Only a first call asks for types.
                 Some(if self.encoder.is_some() { Vec::new() } else { spread.types().to_vec() })
             }
-            _ => {
+            Input::Apart(row) => {
+                self.find_columns(call, (call.type_of(row), -1), model);
+                let columns = self.columns.as_ref()?;
+                self.datums.extend(columns.numbers.iter().map(|number| call.get(row + *number as usize)));
+                Some(if self.encoder.is_some() { Vec::new() } else { columns.types.clone() })
+            }
+            Input::Dense(_) | Input::Sparse(..) | Input::Row => {
                 let row = call.get(1)?;
                 // SAFETY: a composite argument by declaration; the tuple is read while it is there.
                 unsafe {
                     let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
-                    self.find_columns(call, header, model);
+                    let of = (*header).t_choice.t_datum;
+                    self.find_columns(call, (of.datum_typeid, of.datum_typmod), model);
                     let columns = self.columns.as_ref()?;
                     let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
                     tuple.t_len = pgrx::varlena::varsize_4b(header.cast()) as u32;
@@ -413,7 +420,7 @@ impl Site {
                 self.read_indices(k, index);
                 true
             }
-            Input::Row | Input::Columns(_) => {
+            Input::Row | Input::Columns(_) | Input::Apart(_) => {
                 let types = self.read_columns(call, model)?;
                 let wanted = &model.header.features;
                 if self.datums.len() != wanted.len() || !matches!(wanted.len(), 1 | 2) {
@@ -549,6 +556,81 @@ pg_function!(
 );
 
 pg_function!(
+    /// predict, of a row taken apart: what the planner makes of a whole row.
+    corgipile_row_predict,
+    pg_finfo_corgipile_row_predict,
+    row_predict
+);
+pg_function!(
+    /// predict_score, of a row taken apart.
+    corgipile_row_score,
+    pg_finfo_corgipile_row_score,
+    row_score
+);
+pg_function!(
+    /// predict_value, of a row taken apart.
+    corgipile_row_value,
+    pg_finfo_corgipile_row_value,
+    row_value
+);
+pg_function!(
+    /// prediction_probability, of a row taken apart.
+    corgipile_row_probability,
+    pg_finfo_corgipile_row_probability,
+    row_probability
+);
+pg_function!(
+    /// predict_proba, of a row taken apart.
+    corgipile_row_proba,
+    pg_finfo_corgipile_row_proba,
+    row_proba
+);
+pg_function!(
+    /// predict_proba, of the class that is the second argument, of a row taken apart.
+    corgipile_row_proba_of,
+    pg_finfo_corgipile_row_proba_of,
+    row_proba_of
+);
+
+/// Model and row, whose type is that of argument `row`.
+unsafe fn evaluate_row<'a>(call: Call, row: usize) -> Option<(&'a mut Site, Rc<Model>)> {
+    // SAFETY: passed on.
+    unsafe { evaluate_as(call, Shape::Apart(row)) }
+}
+
+unsafe fn row_predict(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_row(call, 1) }.map_or_else(|| call.null(), |(site, model)| class_text(call, site, &model))
+}
+
+unsafe fn row_score(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_row(call, 1) }.map_or_else(|| call.null(), |(site, model)| score(call, site, &model))
+}
+
+unsafe fn row_value(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_row(call, 1) }.map_or_else(|| call.null(), |(site, model)| quantity(call, site, &model))
+}
+
+unsafe fn row_probability(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    unsafe { evaluate_row(call, 1) }.map_or_else(|| call.null(), |(site, model)| own_probability(call, site, &model))
+}
+
+unsafe fn row_proba(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((site, model)) = (unsafe { evaluate_row(call, 1) }) else { return call.null() };
+    class_probability(call, site, &model, None)
+}
+
+unsafe fn row_proba_of(call: Call) -> pg_sys::Datum {
+    // SAFETY: passed on.
+    let Some((site, model)) = (unsafe { evaluate_row(call, 2) }) else { return call.null() };
+    class_probability(call, site, &model, Some(1))
+}
+
+pg_function!(
     /// corgipile.encoded_row(model, row) → jsonb: [number from 1, value] of each feature of the row that is not 0.
     corgipile_encoded_row,
     pg_finfo_corgipile_encoded_row,
@@ -574,7 +656,7 @@ unsafe fn encoded_row(call: Call) -> pg_sys::Datum {
 /// Site (with the scores) and model of a call; `None` when an argument is NULL.
 unsafe fn evaluate<'a>(call: Call) -> Option<(&'a mut Site, Rc<Model>)> {
     // SAFETY: passed on.
-    unsafe { evaluate_as(call, Shape { from: 1, to: call.len(), columns: false }) }
+    unsafe { evaluate_as(call, Shape::Features(call.len())) }
 }
 
 /// The same where the arguments are others.
@@ -600,7 +682,7 @@ unsafe fn columns_predict(call: Call) -> pg_sys::Datum {
 /// Model and columns, which are the arguments from `from` on.
 unsafe fn evaluate_columns<'a>(call: Call, from: usize) -> Option<(&'a mut Site, Rc<Model>)> {
     // SAFETY: passed on.
-    unsafe { evaluate_as(call, Shape { from, to: call.len(), columns: true }) }
+    unsafe { evaluate_as(call, Shape::Columns(from)) }
 }
 
 fn class_text(call: Call, site: &Site, model: &Model) -> pg_sys::Datum {
@@ -612,9 +694,8 @@ fn class_text(call: Call, site: &Site, model: &Model) -> pg_sys::Datum {
 }
 
 unsafe fn predicted_class(call: Call) -> pg_sys::Datum {
-    let shape = Shape { from: 1, to: call.len() - 1, columns: false };
     // SAFETY: passed on.
-    let evaluated = unsafe { evaluate_as(call, shape) };
+    let evaluated = unsafe { evaluate_as(call, Shape::Features(call.len() - 1)) };
     evaluated.map_or_else(|| call.null(), |(site, model)| typed_class(call, site, &model, call.len() - 1))
 }
 

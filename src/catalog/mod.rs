@@ -645,7 +645,7 @@ pub fn set_current(name: &str, id: i64) {
     unpin(name);
     let statement = "INSERT INTO corgipile.model_pins (model_name, model_id) SELECT $1, $2 \
                      WHERE EXISTS (SELECT FROM corgipile.models_store s WHERE s.model_name OPERATOR(pg_catalog.=) $1 \
-                                   AND s.model_id OPERATOR(pg_catalog.>) $2) \
+                                   AND s.version OPERATOR(pg_catalog.>) (SELECT c.version FROM corgipile.models_store c WHERE c.model_id OPERATOR(pg_catalog.=) $2)) \
                      ON CONFLICT (model_name) DO UPDATE SET model_id = excluded.model_id";
     change("made current", statement, &[name.into(), id.into()]);
 }
