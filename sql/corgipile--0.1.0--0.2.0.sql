@@ -461,6 +461,8 @@ CREATE OR REPLACE FUNCTION @extschema@.evaluate_sgd(model text, source regclass,
 COMMENT ON AGGREGATE corgipile.roc_auc(double precision, boolean) IS
     'area under the ROC curve, in at most 8 MB: exact up to 262,144 different scores, to 1e-5 beyond';
 
+CREATE FUNCTION corgipile.encoded_score_sql(model text, output integer) RETURNS text
+    AS 'MODULE_PATHNAME', 'encoded_score_sql_wrapper' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 -- An expression gives NULL where predict_score does, and where it would be an error.
 CREATE OR REPLACE FUNCTION @extschema@.export_model_sql(model text, OUT class text, OUT score_sql text) RETURNS SETOF record
     LANGUAGE plpgsql STABLE STRICT
@@ -474,23 +476,22 @@ DECLARE
     output integer;
     weights text;
     intercept text;
+    -- pgvector's vectors become arrays.
+    column_sql text := quote_ident(names[1]) || CASE WHEN info ? 'vectors' THEN '::real[]' ELSE '' END;
 BEGIN
     IF cardinality(names) = 0 OR '' = ANY (names) THEN
         RAISE EXCEPTION 'model % was trained on expressions, so it has no columns to write an expression of', model
             USING ERRCODE = 'undefined_column';
-    END IF;
-    IF info ? 'encoding' THEN
-        RAISE EXCEPTION 'model % encodes its columns, which is not written as an expression', model
-            USING ERRCODE = 'feature_not_supported', HINT = 'Use export_model, which holds the encoding, or train on arrays.';
     END IF;
     FOR output IN 0 .. jsonb_array_length(exported -> 'coef_') - 1 LOOP
         SELECT coalesce('{' || string_agg(w, ',' ORDER BY n) || '}', '{}') INTO weights
         FROM jsonb_array_elements_text(exported -> 'coef_' -> output) WITH ORDINALITY AS e(w, n);
         intercept := exported -> 'intercept_' ->> output;
         class := CASE jsonb_array_length(exported -> 'coef_') WHEN 1 THEN NULL ELSE exported -> 'classes_' ->> output END;
-        score_sql := CASE cardinality(names)
-            WHEN 1 THEN format('CASE WHEN cardinality(%I) = %s AND array_position(%I, NULL) IS NULL THEN (SELECT coalesce(sum(u.x::float8 * u.w), 0) + (%s)::float8 FROM unnest(%I, %L::float8[]) AS u(x, w)) END',
-                names[1], info ->> 'n_features', names[1], intercept, names[1], weights)
+        score_sql := CASE
+            WHEN info ? 'encoding' THEN corgipile.encoded_score_sql(model, output)
+            WHEN cardinality(names) = 1 THEN format('CASE WHEN cardinality(%s) = %s AND array_position(%s, NULL) IS NULL THEN (SELECT coalesce(sum(u.x::float8 * u.w), 0) + (%s)::float8 FROM unnest(%s, %L::float8[]) AS u(x, w)) END',
+                column_sql, info ->> 'n_features', column_sql, intercept, column_sql, weights)
             ELSE format('CASE WHEN cardinality(%I) = cardinality(%I) AND array_position(%I, NULL) IS NULL THEN (SELECT coalesce(sum(u.v::float8 * (%L::float8[])[u.k]), 0) + (%s)::float8 FROM unnest(%I, %I) AS u(k, v)) END',
                 names[1], names[2], names[2], weights, intercept, names[1], names[2])
         END;

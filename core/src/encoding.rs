@@ -112,7 +112,8 @@ pub enum Period {
 }
 
 impl Period {
-    fn seconds(self) -> f64 {
+    /// Its length.
+    pub fn seconds(self) -> f64 {
         match self {
             Self::Day => 86_400.0,
             Self::Week => 7.0 * 86_400.0,
@@ -200,7 +201,8 @@ impl Column {
         }
     }
 
-    fn has_null_feature(&self) -> bool {
+    /// Whether there is one more feature, the last, for NULL.
+    pub fn has_null_feature(&self) -> bool {
         self.is_null || self.on_null == OnNull::Category
     }
 

@@ -87,6 +87,37 @@ CREATE TEMP TABLE passing AS SELECT y, t, f8 FROM kinds;
 SELECT count(train_sgd(r, 'y', model_name => 'of ' || r)) FROM unnest('{seen_kinds,kind_parts,passing}'::regclass[]) AS r;
 SELECT model_name, rows_used, features FROM corgipile.models WHERE model_name IN ('of seen_kinds', 'of kind_parts', 'of passing') ORDER BY 1;
 SELECT count(prediction) FROM kind_parts PREDICT BY 'of kind_parts';
+-- The score as an expression: what predict_score gives, for every kind of column and encoding, and NULL where it gives NULL.
+CREATE FUNCTION expression_differs(m text, source regclass) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE expression text; said text;
+BEGIN
+    SELECT score_sql INTO expression FROM export_model_sql(m) WHERE class IS NULL;
+    EXECUTE format('SELECT format(''%%s rows, %%s scores, %%s differ'', count(*), count(e), count(*) FILTER (WHERE e IS DISTINCT FROM p AND (abs(e - p) <= 1e-5 * (1 + abs(p))) IS NOT TRUE))
+                    FROM (SELECT (%s) AS e, predict_score(%L, s) AS p FROM %s AS s) AS x', expression, m, source) INTO said;
+    RETURN said;
+END $$;
+CREATE FUNCTION expression_of(source regclass, col text, how text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE said text;
+BEGIN
+    PERFORM train_sgd(source, 'y', ARRAY[col], encode => how::jsonb, max_epochs => 2, model_name => 'for expression');
+    said := expression_differs('for expression', source);
+    PERFORM drop_model('for expression');
+    RETURN said;
+EXCEPTION WHEN OTHERS THEN
+    RETURN sqlstate || ' ' || sqlerrm;
+END $$;
+SELECT expression_differs('all kinds', 'kinds'), expression_differs('skips', 'holes');
+SET timezone = 'Asia/Tokyo';
+SET datestyle = 'German';
+SELECT col, kind, expression_of('kinds', col, json_build_object(col, kind)::text)
+FROM unnest('{i2,i8,n,f4,b,pc,t,vc,c,u,ip,g,d,ts,tz,tm,iv,a4,a8,ai}'::text[]) AS col, unnest('{number,one_hot,one_hot:2,ordinal,seconds,cyclic}'::text[]) AS kind
+WHERE (kind IN ('number', 'ordinal')) <= (col NOT IN ('t', 'vc', 'c', 'u', 'ip')) AND (kind IN ('seconds', 'cyclic')) <= (col IN ('d', 'ts', 'tz', 'tm', 'iv')) AND (col IN ('a4', 'a8', 'ai')) <= (kind = 'number') ORDER BY 1, 2;
+RESET timezone;
+RESET datestyle;
+SELECT col, on_null, is_null, expression_of('holes', col, json_build_object(col, json_build_object('on_null', on_null, 'is_null', is_null))::text)
+FROM unnest('{f8,t,g,ts,a4}'::text[]) AS col, (VALUES ('mean', true), ('mean', false), ('zero', true), ('zero', false), ('skip', false)) AS r(on_null, is_null) ORDER BY 1, 2, 3;
+SELECT class, score_sql IS NOT NULL AS written FROM export_model_sql('z');
+SELECT train_sgd('kinds', 'y', '{t}', encode => '{"t": "hash:64"}', model_name => 'hashed t') > 0 AS trained;
 -- What cannot be.
 CREATE FUNCTION refused(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE hint text;
@@ -98,7 +129,7 @@ SELECT refused(q) FROM unnest(ARRAY[
     $$SELECT train_sgd('kinds', 'y', '{t}', encode => '[]')$$, $$SELECT train_sgd('kinds', 'y', '{t}', on_null => 'nothing')$$, $$SELECT train_sgd('kinds', 'y', '{t}', filter => 'no such thing')$$,
     $$SELECT train_sgd('kinds', 'y', '{t}', filter => 'false')$$, $$SELECT train_sgd('kinds', 'z', '{t}', loss => 'squared_error')$$, $$SELECT predict('z', ARRAY[1,2])$$,
     $$SELECT train_sgd('kinds', 'z', warm_start => 'z', encode => '{}')$$, $$SELECT train_sgd('kinds', 'z', '{t}', warm_start => 'z')$$,
-    $$SELECT train_sgd('kinds', 'g', warm_start => 'z')$$, $$SELECT export_model_sql('z')$$,
+    $$SELECT train_sgd('kinds', 'g', warm_start => 'z')$$, $$SELECT export_model_sql('hashed t')$$,
     $$SELECT train_sgd('one', 'y')$$, $$CREATE TABLE generated (t text, p text GENERATED ALWAYS AS (predict('z', ROW(t))) STORED)$$,
     $$CREATE INDEX ON kinds (predict('z', kinds))$$]) AS q;
 INSERT INTO kinds (f8, y, z) VALUES ('NaN', true, 'x');

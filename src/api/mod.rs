@@ -7,5 +7,6 @@ pub mod encode;
 mod models;
 mod predict;
 mod roc_auc;
+mod score_sql;
 mod train;
 mod whole_rows;

@@ -102,11 +102,16 @@ pub fn is_plain(oid: pg_sys::Oid) -> bool {
 /// The type of this name, written for a query, if values may be read from text as of it by anyone: a name that was
 /// kept may mean another type by now.
 pub fn castable(name: &str) -> Option<String> {
+    named(name).filter(|oid| is_plain(*oid)).map(type_name)
+}
+
+/// The type of this name, which came from [`type_name`], if there is one now.
+pub fn named(name: &str) -> Option<pg_sys::Oid> {
     let name = std::ffi::CString::new(name).ok()?;
     let (mut oid, mut modifier) = (pg_sys::InvalidOid, -1);
-    // SAFETY: parses the name and looks it up; missing_ok. A name that is kept came from `type_name`.
+    // SAFETY: parses the name and looks it up; missing_ok.
     unsafe { pg_sys::parseTypeString(name.as_ptr(), &mut oid, &mut modifier, true) };
-    (oid != pg_sys::InvalidOid && is_plain(oid)).then(|| type_name(oid))
+    (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
 /// The elements of an array of numbers, or of pgvector's vector or halfvec.
