@@ -62,6 +62,14 @@ fn vectors_are_features_like_arrays() {
     assert!(arrays.len() == 12 && apart < 0.1, "{arrays:?} and {vectors:?}");
     let casts = "SELECT count(*) FROM items i WHERE predict('single', v::real[]) <> predict('single', i)";
     assert_eq!(value::<i64>(&mut client, casts), 0);
+    // As an expression, of a model of the vectors alone and of columns.
+    train(&mut client, "items", "v,price,h", "vectors and price");
+    for name in ["single", "half", "vectors and price"] {
+        let expression: String = value(&mut client, &format!("SELECT score_sql FROM export_model_sql('{name}')"));
+        let apart: f64 =
+            value(&mut client, &format!("SELECT max(abs({expression} - predict_score('{name}', i))) FROM items i"));
+        assert!(apart < 1e-5, "{name}: {apart}");
+    }
     // Mixed with other columns.
     let mixed = train(&mut client, "items", "v,price,s", "mixed");
     assert!((mixed - plain).abs() < 0.03, "{mixed}");
