@@ -69,3 +69,37 @@ for set in covtype100k higgs57k; do
     train "'${set}_train', '$target', model_name => '$set', exclude => '{split$([ $set = higgs57k ] && echo ,part)}'"
     report $set "$(case $set in higgs57k) echo '64.0 %' ;; *) echo '72.4 %' ;; esac)" ${set}_test
 done
+
+# Mushrooms: 127 columns of 0 and 1.
+for part in "" .t; do
+    psql -c "CREATE TABLE mushrooms$( [ -z "$part" ] || echo _test) (poisonous boolean, $(for i in $(seq 0 126); do echo "f$i smallint"; done | paste -sd,))"
+    zcat "$dir/agaricus$part.libsvm.gz" | awk '{ split("", x); for (i = 2; i <= NF; i++) { split($i, kv, ":"); x[kv[1]] = kv[2] }
+        printf "%s", $1; for (i = 0; i < 127; i++) printf ",%s", x[i] + 0; print "" }' | sort | psql -c "COPY mushrooms$( [ -z "$part" ] || echo _test) FROM STDIN (FORMAT csv)"
+done
+train "'mushrooms', 'poisonous', model_name => 'agaricus'"
+report agaricus "100.00 %" mushrooms_test
+
+# Speed: a million rows of 30 mixed columns, one process, the best of five.
+best() {
+    psql -c "SET max_parallel_workers_per_gather = 0; SET jit = off" -c '\timing on' -c "$1" -c "$1" -c "$1" -c "$1" -c "$1" |
+        sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' | sort -n | sed -n 1p
+}
+columns=() values=()
+column() { columns+=("$1"); values+=("$2 AS $1"); }
+for i in 1 2 3 4 5 6; do
+    column "whole$i" "(random() * 10 ^ $i)::int"
+    column "real$i" "random()"
+    column "text$i" "'value ' || (random() * 12)::int"
+    column "time$i" "timestamptz '2024-01-01' + random() * interval '400 days'"
+done
+for i in 1 2; do column "small$i" "(random() * 10)::smallint"; column "money$i" "(random() * 100)::numeric(10, 2)"; column "yes$i" "random() < 0.3"; done
+psql -c "SELECT setseed(0.5)" -c "CREATE TABLE mixed AS SELECT random() < 0.5 AS y, $(IFS=,; echo "${values[*]}") FROM generate_series(1, 1000000); VACUUM ANALYZE mixed" >/dev/null
+train "'mixed', 'y', model_name => 'mixed', max_epochs => 1"
+scan=$(best "SELECT $(for c in "${columns[@]}"; do echo "count($c)"; done | paste -sd,) FROM mixed")
+echo
+echo "| a million rows of ${#columns[@]} mixed columns | ms | × the scan |"
+echo "|---|---|---|"
+echo "| a scan that counts them | $scan | 1 |"
+for query in "count(prediction) FROM mixed PREDICT BY 'mixed'" "count(prediction), count(probability) FROM mixed PREDICT BY 'mixed'" "count(predict('mixed', m)) FROM mixed AS m"; do
+    awk -v ms="$(best "SELECT $query")" -v scan="$scan" -v query="$query" 'BEGIN { printf "| `SELECT %s` | %.0f | %.2f |\n", query, ms, ms / scan }'
+done

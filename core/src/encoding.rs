@@ -6,6 +6,7 @@
 //! a hash. Labels that have an order become their rank. A time becomes seconds, centred and scaled, and sine and cosine
 //! of its place in the day, the week and the year. An array becomes a feature for each element.
 
+use crate::circle::on_circle;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -84,7 +85,7 @@ impl OnNull {
     }
 }
 
-/// Centre and scale of a number; a scale of 0 means that it had one value only, and says nothing.
+/// Centre and scale of a number; a deviation of 0 means that it had one value only, and says nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// Mean.
@@ -93,9 +94,21 @@ pub struct Scale {
     pub deviation: f64,
 }
 
-impl Scale {
+/// What a scale does: (x − mean) · factor.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    mean: f64,
+    factor: f64,
+}
+
+impl Line {
+    fn of(scale: &Scale) -> Self {
+        let factor = if scale.deviation > 0.0 { scale.deviation.recip().min(f64::MAX) } else { 0.0 };
+        Self { mean: scale.mean, factor }
+    }
+
     fn apply(&self, x: f64) -> f64 {
-        if self.deviation > 0.0 { (x - self.mean) / self.deviation } else { 0.0 }
+        (x - self.mean) * self.factor
     }
 }
 
@@ -330,28 +343,6 @@ pub fn bucket(text: &[u8], buckets: u32) -> u32 {
     ((hash >> 32) as u32 ^ hash as u32) % buckets.max(1)
 }
 
-/// Sine and cosine of so many turns, to single precision: a sixth of the time of the library's, and the same on every
-/// machine. The nearest eighth of a turn is taken off, and Taylor's series do for what is left.
-fn on_circle(turns: f64) -> (f64, f64) {
-    // Whole quarters, by adding and subtracting what leaves no room for a fraction.
-    const ROUND: f64 = 6_755_399_441_055_744.0;
-    let quarters = turns * 4.0 + ROUND - ROUND;
-    let x = (turns * 4.0 - quarters) * std::f64::consts::FRAC_PI_2;
-    let square = x * x;
-    let sine =
-        x * (1.0 + square * (-1.0 / 6.0 + square * (1.0 / 120.0 + square * (-1.0 / 5040.0 + square / 362_880.0))));
-    let cosine = 1.0
-        + square
-            * (-0.5
-                + square * (1.0 / 24.0 + square * (-1.0 / 720.0 + square * (1.0 / 40_320.0 - square / 3_628_800.0))));
-    match (quarters as i64).rem_euclid(4) {
-        0 => (sine, cosine),
-        1 => (cosine, -sine),
-        2 => (-sine, -cosine),
-        _ => (-cosine, sine),
-    }
-}
-
 /// Why a row cannot be encoded: the column, by number, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -379,34 +370,52 @@ pub struct Row {
 pub struct Encoder {
     encoding: Encoding,
     width: usize,
-    /// For each column: its first feature, how many of its own it has, and the place of each category or label.
-    places: Vec<Places>,
+    /// What is kept ready for each column.
+    columns: Vec<Ready>,
 }
 
 #[derive(Debug)]
-struct Places {
+struct Ready {
+    /// Number of its first feature, and how many it has but for NULL.
     first: u32,
     own: u32,
-    of: FxHashMap<Box<[u8]>, u32>,
+    /// The place of each category or label.
+    places: FxHashMap<Box<[u8]>, u32>,
+    /// Of a number, ranks or seconds one; of an array one for each element.
+    lines: Vec<Line>,
+    /// Turns in a second, for each period.
+    turns: Vec<f64>,
 }
 
 impl Encoder {
     /// For an encoding.
     pub fn new(encoding: Encoding) -> Self {
         let mut first = 0;
-        let places = encoding.columns.iter().map(|column| {
-            let of = match &column.kind {
-                Kind::OneHot { values, .. } | Kind::Ordinal { values, .. } => {
-                    (0u32..).zip(values).map(|(i, value)| (value.as_bytes().into(), i)).collect()
-                }
-                _ => FxHashMap::default(),
+        let columns = encoding.columns.iter().map(|column| {
+            let mut ready = Ready {
+                first,
+                own: column.own_width() as u32,
+                places: FxHashMap::default(),
+                lines: Vec::new(),
+                turns: Vec::new(),
             };
-            let places = Places { first, own: column.own_width() as u32, of };
+            if let Kind::OneHot { values, .. } | Kind::Ordinal { values, .. } = &column.kind {
+                ready.places = (0u32..).zip(values).map(|(i, value)| (value.as_bytes().into(), i)).collect();
+            }
+            match &column.kind {
+                Kind::Number(scale) | Kind::Ordinal { scale, .. } => ready.lines.push(Line::of(scale)),
+                Kind::Time { scale, periods } => {
+                    ready.lines.extend(scale.iter().map(Line::of));
+                    ready.turns.extend(periods.iter().map(|period| period.seconds().recip()));
+                }
+                Kind::Array(scales) => ready.lines.extend(scales.iter().map(Line::of)),
+                Kind::OneHot { .. } | Kind::Hash { .. } | Kind::Sparse { .. } => {}
+            }
             first += column.width() as u32;
-            places
+            ready
         });
-        let places = places.collect();
-        Self { width: encoding.width(), encoding, places }
+        let columns = columns.collect();
+        Self { width: encoding.width(), encoding, columns }
     }
 
     /// The encoding.
@@ -426,92 +435,107 @@ impl Encoder {
     /// Encodes one value of a row, the columns in order; false: the row is to be left out.
     #[inline]
     pub fn add(&self, row: &mut Row, number: usize, value: Value<'_>) -> std::result::Result<bool, Fault> {
-        let (Some(column), Some(places)) = (self.encoding.columns.get(number), self.places.get(number)) else {
-            return Ok(true);
-        };
-        let Places { first, own, of } = places;
         let sparse = self.encoding.sparse;
-        let mut put = |at: u32, x: f64| {
+        self.features(number, value, |feature, x| {
             let x = x as f32;
             if sparse {
                 if x != 0.0 {
-                    row.indices.push(first + at);
+                    row.indices.push(feature);
                     row.values.push(x);
                 }
-            } else if let Some(place) = row.values.get_mut((first + at) as usize) {
+            } else if let Some(place) = row.values.get_mut(feature as usize) {
                 *place = x;
             }
+        })
+    }
+
+    /// What one value adds to a score of which `weights` are the weights; `None`: the row has no score.
+    #[inline]
+    pub fn score(&self, weights: &[f32], number: usize, value: Value<'_>) -> std::result::Result<Option<f64>, Fault> {
+        let mut sum = 0.0;
+        let scored = self.features(number, value, |feature, x| {
+            sum += weights.get(feature as usize).map_or(0.0, |weight| f64::from(*weight) * x);
+        })?;
+        Ok(scored.then_some(sum))
+    }
+
+    /// Gives the features of a value to `put`, those at least that are not 0, in ascending order; false: the row is to
+    /// be left out.
+    #[inline(always)]
+    fn features(
+        &self,
+        number: usize,
+        value: Value<'_>,
+        mut put: impl FnMut(u32, f64),
+    ) -> std::result::Result<bool, Fault> {
+        let (Some(column), Some(ready)) = (self.encoding.columns.get(number), self.columns.get(number)) else {
+            return Ok(true);
         };
+        let Ready { first, own, places, lines, turns } = ready;
         let finite = |x: f64| if x.is_finite() { Ok(x) } else { Err(Fault::NotFinite(number)) };
-        let value = match value {
-            Value::Null => {
+        let number_of = |value| if let Value::Number(x) = value { finite(x) } else { Ok(0.0) };
+        let text = if let Value::Text(text) = value { text } else { &[] };
+        match (&column.kind, value) {
+            (_, Value::Null) => {
                 match column.on_null {
                     OnNull::Error => return Err(Fault::Null(number)),
                     OnNull::Skip => return Ok(false),
                     // A number 0 is one of the user's units; categories and periods have none.
-                    OnNull::Zero => match &column.kind {
-                        Kind::Number(scale) | Kind::Ordinal { scale, .. } | Kind::Time { scale: Some(scale), .. } => {
-                            put(0, scale.apply(0.0));
-                        }
-                        Kind::Array(scales) => (0u32..).zip(scales).for_each(|(i, scale)| put(i, scale.apply(0.0))),
-                        _ => {}
-                    },
+                    OnNull::Zero => (*first..).zip(lines).for_each(|(at, line)| put(at, line.apply(0.0))),
                     // The mean is what is 0.
                     OnNull::Mean | OnNull::Category => {}
                 }
                 if column.has_null_feature() {
-                    put(*own, 1.0);
+                    put(first + own, 1.0);
                 }
-                return Ok(true);
             }
-            value => value,
-        };
-        let text = if let Value::Text(text) = value { text } else { &[] };
-        let number_of = |value| if let Value::Number(x) = value { finite(x) } else { Ok(0.0) };
-        match &column.kind {
-            Kind::Number(scale) => put(0, scale.apply(number_of(value)?)),
-            Kind::OneHot { values, other } => match of.get(text) {
-                Some(place) => put(*place, 1.0),
-                None if *other => put(values.len() as u32, 1.0),
+            (Kind::Number(_), value) => {
+                let x = number_of(value)?;
+                lines.iter().for_each(|line| put(*first, line.apply(x)));
+            }
+            (Kind::OneHot { values, other }, _) => match places.get(text) {
+                Some(place) => put(first + place, 1.0),
+                None if *other => put(first + values.len() as u32, 1.0),
                 None => {}
             },
-            Kind::Hash { buckets } => put(bucket(text, *buckets), 1.0),
+            (Kind::Hash { buckets }, _) => put(first + bucket(text, *buckets), 1.0),
             // A label that did not exist has no rank: the mean.
-            Kind::Ordinal { scale, .. } => {
-                if let Some(place) = of.get(text) {
-                    put(0, scale.apply(f64::from(*place)));
+            (Kind::Ordinal { .. }, _) => {
+                if let (Some(place), Some(line)) = (places.get(text), lines.first()) {
+                    put(*first, line.apply(f64::from(*place)));
                 }
             }
-            Kind::Time { scale, periods } => {
+            (Kind::Time { .. }, value) => {
                 let seconds = number_of(value)?;
-                if let Some(scale) = scale {
-                    put(0, scale.apply(seconds));
+                let mut at = *first;
+                if let Some(line) = lines.first() {
+                    put(at, line.apply(seconds));
+                    at += 1;
                 }
-                for (i, period) in (0u32..).zip(periods) {
-                    let (sine, cosine) = on_circle(seconds / period.seconds());
-                    let at = u32::from(scale.is_some()) + 2 * i;
+                for turns in turns {
+                    let (sine, cosine) = on_circle(seconds * turns);
                     put(at, sine);
                     put(at + 1, cosine);
+                    at += 2;
                 }
             }
-            Kind::Array(scales) => {
-                let Value::Array(elements) = value else { return Ok(true) };
-                if elements.len() != scales.len() {
+            (Kind::Array(_), Value::Array(elements)) => {
+                if elements.len() != lines.len() {
                     return Err(Fault::Length(number, elements.len()));
                 }
-                for ((i, scale), x) in (0u32..).zip(scales).zip(elements) {
-                    put(i, scale.apply(finite(f64::from(*x))?));
+                for ((at, line), x) in (*first..).zip(lines).zip(elements) {
+                    put(at, line.apply(finite(f64::from(*x))?));
                 }
             }
-            Kind::Sparse { len } => {
-                let Value::Sparse(own, places, elements) = value else { return Ok(true) };
+            (Kind::Sparse { len }, Value::Sparse(own, places, elements)) => {
                 if own != *len {
                     return Err(Fault::Length(number, own as usize));
                 }
                 for (place, x) in places.iter().zip(elements) {
-                    put(*place, finite(f64::from(*x))?);
+                    put(first + place, finite(f64::from(*x))?);
                 }
             }
+            (Kind::Array(_) | Kind::Sparse { .. }, _) => {}
         }
         Ok(true)
     }
@@ -1050,19 +1074,6 @@ mod tests {
         for (nature, text) in [(Nature::Number, "cyclic"), (Nature::Category, "number"), (Nature::Moment, "ordinal")] {
             let learner = Learner::new(vec![Learnt { named: true, ..column(nature, text) }], 1 << 20);
             assert!(learner.finish(None).is_err(), "{nature:?} {text}");
-        }
-    }
-
-    #[test]
-    fn a_place_on_the_circle_is_sine_and_cosine() {
-        for i in -100_000..100_000 {
-            let turns = f64::from(i) * 0.001_37;
-            let (sine, cosine) = on_circle(turns);
-            let angle = std::f64::consts::TAU * turns.fract();
-            assert!(
-                (sine - angle.sin()).abs() < 1e-7 && (cosine - angle.cos()).abs() < 1e-7,
-                "{turns} {sine} {cosine}"
-            );
         }
     }
 

@@ -12,6 +12,7 @@ pub mod advice;
 pub mod auc;
 pub mod blocks;
 pub mod cache;
+mod circle;
 pub mod clustering;
 pub mod dense;
 pub mod disk;

@@ -173,6 +173,15 @@ SELECT corgipile.learn_encoding('{}', NULL, NULL, 1);
 SELECT corgipile.columns_predict('z');
 SELECT corgipile.columns_predict('z', 1);
 SELECT corgipile.columns_predict('z', 'a'::text, 1, 'good'::grade, now());
+-- Numerics are read as a cast reads them.
+\set one_number '{"columns": [{"name": "a", "type": "numeric", "kind": {"number": {"mean": 0, "deviation": 1}}, "on_null": "zero"}], "sparse": false}'
+SELECT count(*), count(*) FILTER (WHERE encode_dense[1] IS DISTINCT FROM n::float8::real) AS differ
+FROM (SELECT n, corgipile.encode_dense(:'one_number', n) FROM (
+    SELECT (sin(i) * 10 ^ (i % 44 - 22))::numeric(60, 30) AS n FROM generate_series(1, 20000) AS i
+    UNION ALL SELECT round((sin(i) * 10 ^ (i % 12))::numeric, i % 5 - 2) FROM generate_series(1, 20000) AS i
+    UNION ALL SELECT unnest('{0,0.00,-0.0,1,-1,9999,10000,-10000,100000000,9007199254740992,9007199254740993,-9007199254740994.5,9999999999999999,0.1,0.0001,0.00001,123e18,1e22,1e23,1e-22,1e-23,1e38,-1e-30}'::numeric[])) AS x) AS y;
+SELECT corgipile.encode_dense(:'one_number', 'NaN'::numeric);
+SELECT corgipile.encode_dense(:'one_number', '-Infinity'::numeric);
 -- Models that do not go with each other.
 SELECT train_sgd('dense', model_name => 'of arrays', max_epochs => 1) > 0 AS trained;
 SELECT refused($$SELECT train_sgd('kinds', 'i2', '{i4,i8,n}', warm_start => 'of arrays', loss => 'log_loss')$$);

@@ -81,22 +81,39 @@ impl RowEncoder {
     /// # Safety
     /// `datum(i)` gives column `i`, of the type that it was made for, and lives for the call.
     pub unsafe fn encode(&mut self, mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>) -> Option<&Row> {
-        self.encoder.begin(&mut self.row);
-        for (i, reader) in self.readers.iter_mut().enumerate() {
+        let Self { encoder, readers, row } = self;
+        encoder.begin(row);
+        for (i, reader) in readers.iter_mut().enumerate() {
             // SAFETY: by contract.
             let value = unsafe { reader.value(datum(i)) };
-            match self.encoder.add(&mut self.row, i, value) {
+            match encoder.add(row, i, value) {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(fault) => fail(fault, |i| self.encoder.encoding().columns[i].name.clone(), "", &self.encoder),
+                Err(fault) => fail_of(fault, encoder),
             }
         }
-        Some(&self.row)
+        Some(row)
     }
 
-    /// The row that was encoded last: numbers and values.
-    pub fn row(&self) -> (&[u32], &[f32]) {
-        (&self.row.indices, &self.row.values)
+    /// The score of a row by a model's weights, the last of which is the intercept, without encoding it first; `None` if
+    /// it is to be left out.
+    ///
+    /// # Safety
+    /// As for `encode`.
+    pub unsafe fn score(
+        &mut self,
+        weights: &[f32],
+        mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>,
+    ) -> Option<f64> {
+        let Self { encoder, readers, .. } = self;
+        let (intercept, weights) = weights.split_last()?;
+        let mut sum = f64::from(*intercept);
+        for (i, reader) in readers.iter_mut().enumerate() {
+            // SAFETY: by contract.
+            let value = unsafe { reader.value(datum(i)) };
+            sum += encoder.score(weights, i, value).unwrap_or_else(|fault| fail_of(fault, encoder))?;
+        }
+        Some(sum)
     }
 }
 
@@ -106,6 +123,12 @@ pub fn names(encoding: &Encoding) -> String {
 }
 
 const CHOICES: &str = "Choose on_null => 'skip', 'mean' or 'zero', or for the column alone encode => '{\"column\": {\"on_null\": \"mean\", \"is_null\": true}}'.";
+
+/// Raises the error of a row at prediction.
+#[cold]
+fn fail_of(fault: Fault, encoder: &Encoder) -> ! {
+    fail(fault, |i| encoder.encoding().columns[i].name.clone(), "", encoder)
+}
 
 /// Raises the error of a row.
 fn fail(fault: Fault, name: impl Fn(usize) -> String, place: &str, encoder: &Encoder) -> ! {

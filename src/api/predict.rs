@@ -324,11 +324,23 @@ impl Site {
         let types = self.read_columns(call, model)?;
         let Self { encoder, datums, scores, .. } = self;
         let encoder = encoder.get_or_insert_with(|| RowEncoder::new(encoding.clone(), &types));
+        let datum = |i: usize| datums.get(i).copied().flatten();
         // SAFETY: the datums are the model's columns, of the types that the encoder was made for.
-        let row = unsafe { encoder.encode(|i| datums.get(i).copied().flatten()) }?;
-        let features =
-            if encoding.sparse { Features::Sparse(&row.indices, &row.values) } else { Features::Dense(&row.values) };
-        model.scores(features, scores).unwrap_or_else(|e| error::raise(e));
+        unsafe {
+            // One score needs no row of features.
+            if model.weights.len() == model.row_len() {
+                scores.clear();
+                scores.push(encoder.score(&model.weights, datum)?);
+            } else {
+                let row = encoder.encode(datum)?;
+                let features = if encoding.sparse {
+                    Features::Sparse(&row.indices, &row.values)
+                } else {
+                    Features::Dense(&row.values)
+                };
+                model.scores(features, scores).unwrap_or_else(|e| error::raise(e));
+            }
+        }
         Some(())
     }
 
@@ -640,9 +652,14 @@ pg_function!(
 unsafe fn encoded_row(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
     let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
-    let row = match (&site.encoder, &model.header.encoding) {
-        (Some(encoder), Some(_)) => encoder.row(),
-        _ => (site.indices.as_slice(), site.values.as_slice()),
+    let Site { encoder, datums, indices, values, .. } = site;
+    let row = match (encoder, &model.header.encoding) {
+        // SAFETY: the columns that were scored in this call.
+        (Some(encoder), Some(_)) => match unsafe { encoder.encode(|i| datums.get(i).copied().flatten()) } {
+            Some(row) => (row.indices.as_slice(), row.values.as_slice()),
+            None => return call.null(),
+        },
+        _ => (indices.as_slice(), values.as_slice()),
     };
     let sparse = model.header.encoding.as_ref().map_or(model.header.sparse, |encoding| encoding.sparse);
     let pairs: Vec<serde_json::Value> = if sparse {

@@ -11,6 +11,7 @@ pub mod full_shuffle;
 pub mod list;
 pub mod memory;
 pub mod node;
+mod numeric;
 pub mod parser;
 pub mod progress;
 pub mod raw;

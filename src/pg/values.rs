@@ -1,6 +1,7 @@
 //! Values of columns of any type as `corgipile_core::encoding` takes them.
 
 use super::array::{self, Element};
+use super::numeric;
 use super::types::{self, Vector};
 use corgipile_core::encoding::{Nature, Value};
 use pgrx::pg_sys;
@@ -131,9 +132,18 @@ impl Reader {
                 Read::Float4 => f64::from(f32::from_bits(word as u32)),
                 Read::Float8 => f64::from_bits(word as u64),
                 Read::Numeric => {
-                    let double =
-                        pg_sys::DirectFunctionCall1Coll(Some(numeric_float8_no_overflow), pg_sys::InvalidOid, datum);
-                    f64::from_bits(double.value() as u64)
+                    let plain = (!array::is_toasted(datum)).then(|| {
+                        let (at, len) = array::plain(datum, pg_sys::CurrentMemoryContext);
+                        numeric::to_double(core::slice::from_raw_parts(at, len))
+                    });
+                    plain.flatten().unwrap_or_else(|| {
+                        let double = pg_sys::DirectFunctionCall1Coll(
+                            Some(numeric_float8_no_overflow),
+                            pg_sys::InvalidOid,
+                            datum,
+                        );
+                        f64::from_bits(double.value() as u64)
+                    })
                 }
                 // The two ends of time are not numbers.
                 Read::Date => match word as i32 {
