@@ -93,7 +93,7 @@ for i in 1 2 3 4 5 6; do
     column "time$i" "timestamptz '2024-01-01' + random() * interval '400 days'"
 done
 for i in 1 2; do column "small$i" "(random() * 10)::smallint"; column "money$i" "(random() * 100)::numeric(10, 2)"; column "yes$i" "random() < 0.3"; done
-psql -c "SELECT setseed(0.5)" -c "CREATE TABLE mixed AS SELECT random() < 0.5 AS y, $(IFS=,; echo "${values[*]}") FROM generate_series(1, 1000000); VACUUM ANALYZE mixed" >/dev/null
+psql -c "SELECT setseed(0.5)" -c "CREATE TABLE mixed AS SELECT random() < 0.5 AS y, $(IFS=,; echo "${values[*]}") FROM generate_series(1, 1000000)" -c "VACUUM ANALYZE mixed" >/dev/null
 train "'mixed', 'y', model_name => 'mixed', max_epochs => 1"
 scan=$(best "SELECT $(for c in "${columns[@]}"; do echo "count($c)"; done | paste -sd,) FROM mixed")
 echo

@@ -698,8 +698,15 @@ fn tell(id: i64, name: Option<&str>, version: i32, model: &Model, left_out: &[(S
     });
     let plan = plan.unwrap_or_default();
     let encoded = header.encoding.as_ref().map(|encoding| {
-        let columns: Vec<String> =
+        let mut columns: Vec<String> =
             encoding.columns.iter().map(|c| format!("{} ({})", c.name, c.description())).collect();
+        // Of very many, the first.
+        const MOST: usize = 40;
+        if columns.len() > MOST {
+            let more = columns.len() - MOST;
+            columns.truncate(MOST);
+            columns.push(format!("and {more} more, all of which corgipile.model_encoding shows"));
+        }
         let without: Vec<String> = left_out.iter().map(|(name, reason)| format!("{name} {reason}")).collect();
         let without = if without.is_empty() { String::new() } else { format!(" Left out: {}.", without.join(", ")) };
         format!(" Features of {}.{without}", columns.join(", "))
