@@ -95,6 +95,68 @@ fn dump_and_restore_keep_models_and_their_ids() {
 }
 
 #[test]
+fn every_type_and_encoding_survives_a_dump() {
+    let server = Server::start(&[]);
+    let mut client = server.with_table(10, 2);
+    client
+        .batch_execute(
+            "CREATE TYPE grade AS ENUM ('poor', 'fair', 'good'); CREATE DOMAIN percent AS numeric CHECK (VALUE BETWEEN 0 AND 100);
+             CREATE TABLE full_kinds AS SELECT i AS id, i % 2 = 0 AS y, (i % 7)::smallint AS i2, i AS i4, i * 1000000000::bigint AS i8, i / 3.0 AS n, (i % 11)::real AS f4, sin(i) AS f8,
+                 i % 3 = 0 AS b, (i % 101)::percent AS pc, 'text ' || i % 4 AS t, ('v' || i % 5)::varchar(10) AS vc, ('c' || i % 3)::char(6) AS c, md5((i % 6)::text)::uuid AS u,
+                 ('10.0.0.' || i % 5)::inet AS ip, (enum_range(NULL::grade))[1 + i % 3] AS g, date '2024-01-01' + i AS d, timestamp '2024-01-01' + i * interval '1 hour' AS ts,
+                 timestamptz '2024-01-01' + i * interval '1 hour' AS tz, time '00:00' + i * interval '7 min' AS tm, timetz '00:00+02' + i * interval '7 min' AS tmz, i * interval '1 hour' AS iv,
+                 ARRAY[i % 2, i % 5]::real[] AS a4, ARRAY[i % 3]::float8[] AS a8, ARRAY[i % 2, i % 3] AS ai FROM generate_series(1, 300) AS i;
+             CREATE TABLE holes AS SELECT * FROM full_kinds;
+             DO $$ DECLARE c name; BEGIN
+                 FOR c IN SELECT attname FROM pg_attribute WHERE attrelid = 'holes'::regclass AND attnum > 2 LOOP
+                     EXECUTE format('UPDATE holes SET %I = NULL WHERE (id + length(%L)) %% 9 = 0', c, c);
+                 END LOOP;
+             END $$;
+             -- A model for each column, encoding, and meaning of NULL that go together.
+             CREATE TABLE trained (name text PRIMARY KEY, scores text);
+             DO $$ DECLARE c name; e text; o text; m text; BEGIN
+                 FOR c IN SELECT attname FROM pg_attribute WHERE attrelid = 'holes'::regclass AND attnum > 2 LOOP
+                     FOREACH e IN ARRAY ARRAY['', 'number', 'one_hot', 'one_hot:2', 'hash:16', 'ordinal', 'seconds', 'cyclic'] LOOP
+                         FOREACH o IN ARRAY ARRAY['mean', 'zero', 'skip', 'is_null'] LOOP
+                             m := format('%s %s %s', c, e, o);
+                             BEGIN
+                                 PERFORM train_sgd('holes', 'y', ARRAY[c, 'id'], max_epochs => 1, model_name => m, encode => json_build_object(c,
+                                     (CASE WHEN e = '' THEN '{}'::jsonb ELSE jsonb_build_object('encode', e) END ||
+                                      CASE o WHEN 'is_null' THEN '{\"on_null\": \"mean\", \"is_null\": true}' ELSE jsonb_build_object('on_null', o) END))::jsonb);
+                                 INSERT INTO trained VALUES (m);
+                             EXCEPTION WHEN datatype_mismatch THEN NULL; -- They do not.
+                             END;
+                         END LOOP;
+                     END LOOP;
+                 END LOOP;
+             END $$;
+             CREATE FUNCTION scores(m text) RETURNS text LANGUAGE sql AS $$ SELECT string_agg(coalesce(predict(m, h) || predict_score(m, h), '-'), ',' ORDER BY id) FROM holes AS h $$;
+             UPDATE trained SET scores = scores(name)",
+        )
+        .expect("trains");
+    client.batch_execute("CREATE DATABASE restored").expect("creates");
+    let models: i64 = value(&mut client, "SELECT count(*) FROM trained WHERE scores IS NOT NULL");
+    assert!(models > 200, "{models} models");
+    let host = server.socket().to_string_lossy().into_owned();
+    let dump = server.socket().join("dump.sql").to_string_lossy().into_owned();
+    for (name, args) in [("pg_dump", ["-f", &dump, "postgres"]), ("psql", ["-qXf", &dump, "restored"])] {
+        let output = program(name).args(["-h", &host, "-U", "postgres"]).args(args).output().expect("runs");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mut restored = server.connect_to("restored");
+    // Whatever the session's settings.
+    restored
+        .batch_execute("SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'; SET intervalstyle = 'iso_8601'")
+        .expect("sets");
+    let differ: Vec<String> = value(
+        &mut restored,
+        "SELECT coalesce(array_agg(name), '{}') FROM trained WHERE scores IS DISTINCT FROM scores(name)",
+    );
+    assert!(differ.is_empty(), "{differ:?}");
+    assert_eq!(value::<i64>(&mut restored, "SELECT count(*) FROM trained"), models);
+}
+
+#[test]
 fn dropping_and_creating_the_extension_forgets_and_does_not_confuse() {
     let server = Server::start(&[]);
     let mut client = server.with_table(1000, 3);
