@@ -490,10 +490,10 @@ BEGIN
         class := CASE jsonb_array_length(exported -> 'coef_') WHEN 1 THEN NULL ELSE exported -> 'classes_' ->> output END;
         score_sql := CASE
             WHEN info ? 'encoding' THEN corgipile.encoded_score_sql(model, output)
-            WHEN cardinality(names) = 1 THEN format('CASE WHEN cardinality(%s) = %s AND array_position(%s, NULL) IS NULL THEN (SELECT coalesce(sum(u.x::float8 * u.w), 0) + (%s)::float8 FROM unnest(%s, %L::float8[]) AS u(x, w)) END',
-                column_sql, info ->> 'n_features', column_sql, intercept, column_sql, weights)
-            ELSE format('CASE WHEN cardinality(%I) = cardinality(%I) AND array_position(%I, NULL) IS NULL THEN (SELECT coalesce(sum(u.v::float8 * (%L::float8[])[u.k]), 0) + (%s)::float8 FROM unnest(%I, %I) AS u(k, v)) END',
-                names[1], names[2], names[2], weights, intercept, names[1], names[2])
+            WHEN cardinality(names) = 1 THEN format('CASE WHEN array_ndims(%1$s) = 1 THEN CASE WHEN cardinality(%1$s) = %2$s AND array_position(%1$s, NULL) IS NULL THEN (SELECT CASE WHEN bool_and(u.x BETWEEN -1e300 AND 1e300) THEN sum(u.x::float8 * u.w) + (%3$s)::float8 END FROM unnest(%1$s, %4$L::float8[]) AS u(x, w)) END END',
+                column_sql, info ->> 'n_features', intercept, weights)
+            ELSE format('CASE WHEN cardinality(%1$I) = 0 AND cardinality(%2$I) = 0 THEN (%3$s)::float8 WHEN array_ndims(%1$I) = 1 AND array_ndims(%2$I) = 1 THEN CASE WHEN cardinality(%1$I) = cardinality(%2$I) AND array_position(%2$I, NULL) IS NULL THEN (SELECT CASE WHEN bool_and(u.v BETWEEN -1e300 AND 1e300) THEN coalesce(sum(u.v::float8 * (%4$L::float8[])[u.k]), 0) + (%3$s)::float8 END FROM unnest(%1$I, %2$I) AS u(k, v)) END END',
+                names[1], names[2], intercept, weights)
         END;
         RETURN NEXT;
     END LOOP;

@@ -121,6 +121,22 @@ fn what_a_vector_cannot_be() {
     assert!(nulls.starts_with("22004") && nulls.contains("\"v\""), "{nulls}");
     let sparse = error(&mut client, "SELECT train_sgd('ragged', 'label', '{s}')");
     assert!(sparse.contains("the array in column \"s\" has 5 elements in the row with ctid (0,2)"), "{sparse}");
+    // Weights that memory has no room for are refused before there are any.
+    client
+        .batch_execute(
+            "CREATE TABLE huge AS SELECT i % 2 = 0 AS label, '{1:1}/1000000000'::sparsevec AS s FROM generate_series(1, 100) AS i",
+        )
+        .expect("creates");
+    let huge = error(&mut client, "SELECT train_sgd('huge', 'label', '{s}')");
+    assert!(huge.starts_with("53400") && huge.contains("1000000000 features"), "{huge}");
+    // Numbers go with an array of values; with a vector they are a feature beside it.
+    client
+        .batch_execute("CREATE TABLE beside AS SELECT i % 2 = 0 AS label, ARRAY[1, i % 3] AS k, format('[%s,1]', i % 2)::vector AS v FROM generate_series(1, 100) AS i")
+        .expect("creates");
+    let beside: i64 = value(&mut client, "SELECT train_sgd('beside', 'label', '{k,v}', model_name => 'beside')");
+    assert!(beside > 0);
+    let features: i64 = value(&mut client, "SELECT sum(features)::int8 FROM corgipile.model_encoding('beside')");
+    assert_eq!(features, 4);
     let bits = error(&mut client, "SELECT train_sgd('ragged', 'label', '{b}')");
     assert!(bits.starts_with("42804"), "{bits}");
     let skipped: i64 = value(

@@ -53,6 +53,8 @@ pub enum Value<'a> {
     Text(&'a [u8]),
     /// The elements of an array.
     Array(&'a [f32]),
+    /// An array that has not one dimension.
+    Nested,
     /// The length, and of the elements that are not 0 the places from 0, ascending, and the values.
     Sparse(u32, &'a [u32], &'a [f32]),
 }
@@ -203,7 +205,7 @@ pub struct Column {
 
 impl Column {
     /// Features without the one for NULL.
-    fn own_width(&self) -> usize {
+    pub fn own_width(&self) -> usize {
         match &self.kind {
             Kind::Number(_) | Kind::Ordinal { .. } => 1,
             Kind::OneHot { values, other } => values.len() + usize::from(*other),
@@ -352,6 +354,8 @@ pub enum Fault {
     NotFinite(usize),
     /// An array of this length, where another was learnt.
     Length(usize, usize),
+    /// An array of more than one dimension.
+    Dimensions(usize),
     /// More elements than there is memory for.
     Memory(usize),
 }
@@ -489,6 +493,7 @@ impl Encoder {
                     put(first + own, 1.0);
                 }
             }
+            (_, Value::Nested) => return Err(Fault::Dimensions(number)),
             (Kind::Number(_), value) => {
                 let x = number_of(value)?;
                 lines.iter().for_each(|line| put(*first, line.apply(x)));
@@ -786,6 +791,7 @@ impl Learner {
                     }
                 }
             }
+            Value::Nested => return Err(Fault::Dimensions(number)),
             Value::Sparse(len, _, elements) => {
                 if len == 0 || *seen.sparse.get_or_insert(len) != len {
                     return Err(Fault::Length(number, len as usize));

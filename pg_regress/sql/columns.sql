@@ -118,6 +118,27 @@ SELECT col, on_null, is_null, expression_of('holes', col, json_build_object(col,
 FROM unnest('{f8,t,g,ts,a4}'::text[]) AS col, (VALUES ('mean', true), ('mean', false), ('zero', true), ('zero', false), ('skip', false)) AS r(on_null, is_null) ORDER BY 1, 2, 3;
 SELECT class, score_sql IS NOT NULL AS written FROM export_model_sql('z');
 SELECT train_sgd('kinds', 'y', '{t}', encode => '{"t": "hash:64"}', model_name => 'hashed t') > 0 AS trained;
+-- Where predict_score is an error, the expression is NULL, also in other sessions' settings.
+CREATE TABLE odd (y boolean, f float8, n numeric, at timestamp, a float8[], g grade);
+INSERT INTO odd SELECT i % 2 = 0, i % 7, i % 5, timestamp '2024-01-01' + i * interval '1 hour', ARRAY[i % 3, i % 4], (enum_range(NULL::grade))[1 + i % 3] FROM generate_series(1, 100) AS i;
+SELECT train_sgd('odd', 'y', max_epochs => 1, model_name => 'odd') > 0 AS trained;
+SELECT train_sgd('odd', 'y', '{a}', encode => NULL, max_epochs => 1, model_name => 'odd array') > 0 AS trained;
+SELECT expression_differs('odd', 'odd'), expression_differs('odd array', 'odd');
+CREATE TABLE odder AS SELECT o.y, f, n, at, a, 'good'::grade AS g FROM (VALUES (true, 'NaN'::float8, 1::numeric, timestamp '2024-01-01', '{1,2}'::float8[]), (true, 1, 1e400, '2024-01-01', '{1,2}'),
+    (true, 1, 'NaN', '2024-01-01', '{1,2}'), (true, 1, 1, 'infinity', '{1,2}'), (true, 1, 1, '2024-01-01', '{1,NaN}'), (true, 1, 1, '2024-01-01', '{{1,2}}'), (true, 'Infinity', 1, '2024-01-01', '{1}')) AS o(y, f, n, at, a);
+SELECT format('SELECT count(*), count(%s) AS scores, count(%s) AS of_arrays FROM odder', (SELECT score_sql FROM export_model_sql('odd')), (SELECT score_sql FROM export_model_sql('odd array'))) AS query \gset
+:query;
+SELECT predict('odd', o) FROM odder AS o WHERE array_ndims(a) = 2;
+SELECT train_sgd('odder', 'y', '{a}', encode => '{}', filter => 'array_ndims(a) = 2');
+-- Domains over times.
+CREATE DOMAIN opening AS time;
+CREATE DOMAIN lasting AS interval;
+CREATE TABLE shops AS SELECT i % 2 = 0 AS y, (time '08:00' + i % 5 * interval '1 h')::opening AS opens, (i % 5 * interval '1 h')::lasting AS lasts FROM generate_series(1, 100) AS i;
+SELECT train_sgd('shops', 'y', max_epochs => 1, model_name => 'shops') > 0 AS trained;
+SELECT count(prediction) FROM shops PREDICT BY 'shops';
+SELECT predict('shops', x) FROM (SELECT timestamp '2024-01-01' AS opens, interval '1 h' AS lasts) AS x;
+SELECT predict('shops', x) FROM (SELECT time '08:00' AS opens, 5 AS lasts) AS x;
+SELECT predict('shops', x) IN ('true', 'false', 't', 'f') AS predicted FROM (SELECT time '08:00' AS opens, interval '1 h' AS lasts) AS x;
 -- What cannot be.
 CREATE FUNCTION refused(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE hint text;

@@ -172,3 +172,44 @@ INSERT INTO rows_of (id) VALUES (NULL);
 SELECT predict('by row', r) FROM rows_of r WHERE id IS NULL;
 UPDATE rows_of r SET notes = 'y' WHERE id = 1 RETURNING predict('by row', r) IS NOT NULL AS predicted;
 DROP TABLE rows_of CASCADE;
+-- The functions that a row is taken apart for can be called with anything.
+CREATE TABLE apart (x numeric, y boolean);
+INSERT INTO apart SELECT i, i % 2 = 0 FROM generate_series(1, 50) AS i;
+SELECT train_sgd('apart', 'y', model_name => 'apart', max_epochs => 1) > 0 AS trained;
+SELECT corgipile.row_score('apart', NULL::apart, 1::numeric, true) IS NOT NULL AS right_types;
+SELECT corgipile.row_score('apart', NULL::apart, 1::int8, true);
+SELECT corgipile.row_score('apart', NULL::apart, 'abc', true);
+SELECT corgipile.row_score('apart', NULL::apart, VARIADIC ARRAY[1, 2]);
+SELECT corgipile.row_score('apart', NULL::apart);
+DO $$ BEGIN
+    FOR i IN 1 .. 2 LOOP
+        BEGIN PERFORM corgipile.row_score('apart', NULL::apart, i::int8, true); EXCEPTION WHEN datatype_mismatch THEN RAISE WARNING '%', sqlerrm; END;
+    END LOOP;
+END $$;
+-- A row's type that is altered after the row was taken apart.
+CREATE TYPE one_number AS (x float8);
+CREATE VIEW scored AS SELECT predict_score('apart', ROW(x::float8)::one_number) AS s FROM apart;
+PREPARE scored AS SELECT count(predict_score('apart', ROW(x::float8)::one_number)) FROM apart;
+SELECT count(s) FROM scored;
+EXECUTE scored;
+DROP VIEW scored;
+ALTER TYPE one_number ALTER ATTRIBUTE x TYPE numeric;
+EXECUTE scored;
+-- Without the right to call predict, or the function beneath, a row makes no difference.
+CREATE ROLE corgi_dora;
+GRANT SELECT ON apart TO corgi_dora;
+SELECT grant_model('apart', 'corgi_dora');
+REVOKE EXECUTE ON FUNCTION predict(text, record) FROM PUBLIC;
+SET ROLE corgi_dora;
+SELECT predict('apart', a) FROM apart AS a LIMIT 1;
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION predict(text, record) TO PUBLIC;
+REVOKE EXECUTE ON FUNCTION corgipile.row_predict(text, "any", "any") FROM PUBLIC;
+SET ROLE corgi_dora;
+SELECT predict('apart', a) IS NOT NULL AS predicted FROM apart AS a LIMIT 1;
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION corgipile.row_predict(text, "any", "any") TO PUBLIC;
+DROP OWNED BY corgi_dora;
+DROP ROLE corgi_dora;
+-- A class that is NULL has no probability, also of a model that has none.
+SELECT predict_proba('hinge', j, NULLIF(j.id::text, j.id::text)) IS NULL AS none FROM judged AS j LIMIT 1;

@@ -159,3 +159,16 @@ DROP OWNED BY corgi_mallory CASCADE;
 SELECT drop_model(model_name) FROM corgipile.models WHERE owner = 'corgi_mallory' ORDER BY model_id;
 DROP ROLE "PUBLIC";
 DROP ROLE corgi_mallory;
+-- Columns that may be read are enough to train on.
+CREATE ROLE corgi_nora;
+CREATE TABLE partly (a integer, y boolean, secret text);
+INSERT INTO partly SELECT i, i % 2 = 0, 'secret ' || i % 3 FROM generate_series(1, 100) AS i;
+GRANT SELECT (a, y) ON partly TO corgi_nora;
+SET ROLE corgi_nora;
+SELECT train_sgd('partly', 'y', max_epochs => 1, model_name => 'partly') > 0 AS trained;
+SELECT column_name FROM corgipile.model_encoding('partly');
+SELECT train_sgd('partly', 'y', '{secret}');
+SELECT drop_model('partly');
+RESET ROLE;
+DROP OWNED BY corgi_nora;
+DROP ROLE corgi_nora;

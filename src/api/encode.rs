@@ -49,11 +49,14 @@ impl RowEncoder {
             let own = values::nature(*oid);
             // Seconds of a day are not those of a moment, nor is an interval a number.
             let alike = |own: Nature| {
-                let is_time = matches!(column.sql_type.as_str(), "time without time zone" | "time with time zone");
+                let then = types::named(&column.sql_type).map(types::base_type);
+                let was = |kinds: &[pg_sys::Oid]| then.is_none_or(|then| kinds.contains(&then));
                 let is_interval = types::base_type(*oid) == pg_sys::INTERVALOID;
                 match column.kind {
-                    Kind::Time { .. } => is_time == (own == Nature::TimeOfDay),
-                    Kind::Number(_) => (column.sql_type == "interval") == is_interval,
+                    Kind::Time { .. } if own == Nature::TimeOfDay => was(&[pg_sys::TIMEOID, pg_sys::TIMETZOID]),
+                    Kind::Time { .. } => was(&[pg_sys::DATEOID, pg_sys::TIMESTAMPOID, pg_sys::TIMESTAMPTZOID]),
+                    Kind::Number(_) if is_interval => was(&[pg_sys::INTERVALOID]),
+                    Kind::Number(_) => then != Some(pg_sys::INTERVALOID),
                     _ => true,
                 }
             };
@@ -143,13 +146,18 @@ fn fail(fault: Fault, name: impl Fn(usize) -> String, place: &str, encoder: &Enc
             format!("column \"{}\" is NaN, infinite, or too large to be scaled{place}", name(i)),
             Some("Leave such rows out, or make the value NULL."),
         ),
+        Fault::Dimensions(i) => error::fail(
+            PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
+            format!("the array in column \"{}\" has more than one dimension{place}", name(i)),
+            None,
+        ),
         Fault::Memory(i) => error::fail(
             PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             format!("the array in column \"{}\" has more elements than there is memory for{place}", name(i)),
             Some("Raise corgipile.memory_limit."),
         ),
         Fault::Length(i, len) => {
-            let expected = encoder.encoding().columns.get(i).map_or(0, Column::width);
+            let expected = encoder.encoding().columns.get(i).map_or(0, Column::own_width);
             error::fail(
                 PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
                 format!("the array in column \"{}\" has {len} elements instead of {expected}{place}", name(i)),

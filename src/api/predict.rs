@@ -211,12 +211,12 @@ impl Site {
         }
     }
 
-    /// Finds the model's columns in rows of a type (and its modifier), by name.
-    fn find_columns(&mut self, call: Call, row_type: (pg_sys::Oid, i32), model: &Model) {
+    /// Finds the model's columns in rows of a type (and its modifier), by name; false if they were known.
+    fn find_columns(&mut self, call: Call, row_type: (pg_sys::Oid, i32), model: &Model) -> bool {
         // SAFETY: an error for what is no row type; the copy lives as long as the site.
         unsafe {
             if self.columns.as_ref().is_some_and(|columns| columns.row_type == row_type) {
-                return;
+                return false;
             }
             let wanted = &model.header.features;
             if wanted.is_empty() || wanted.iter().any(String::is_empty) {
@@ -246,6 +246,7 @@ impl Site {
             let types = numbers.iter().map(|number| pg_sys::SPI_gettypeid(descriptor, *number)).collect();
             self.columns = Some(RowColumns { row_type, descriptor, numbers, types });
         }
+        true
     }
 
     /// The model's columns of a row or among the arguments, into `self.datums`; their types.
@@ -267,8 +268,23 @@ impl Site {
                 Some(if self.encoder.is_some() { Vec::new() } else { spread.types().to_vec() })
             }
             Input::Apart(row) => {
-                self.find_columns(call, (call.type_of(row), -1), model);
+                let found_now = self.find_columns(call, (call.type_of(row), -1), model);
                 let columns = self.columns.as_ref()?;
+                // A type may have been altered since the row was taken apart, and anyone may call this.
+                // SAFETY: a valid call frame; InvalidOid for what is not known or not there.
+                let given = |number: i32| unsafe { pg_sys::get_fn_expr_argtype((*call.0).flinfo, row as i32 + number) };
+                let mut columns_of_row = columns.numbers.iter().copied().zip(columns.types.iter().copied());
+                let wrong = columns_of_row.find(|(number, oid)| found_now && given(*number) != *oid);
+                if let Some((number, oid)) = wrong {
+                    let given = given(number);
+                    self.forget_columns();
+                    let given = if given == pg_sys::InvalidOid { "none".to_string() } else { types::type_name(given) };
+                    error::fail(
+                        PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
+                        format!("column {number} of the row has type {given} instead of {}", types::type_name(oid)),
+                        None,
+                    );
+                }
                 self.datums.extend(columns.numbers.iter().map(|number| call.get(row + *number as usize)));
                 Some(if self.encoder.is_some() { Vec::new() } else { columns.types.clone() })
             }
@@ -638,7 +654,8 @@ unsafe fn row_proba(call: Call) -> pg_sys::Datum {
 
 unsafe fn row_proba_of(call: Call) -> pg_sys::Datum {
     // SAFETY: passed on.
-    let Some((site, model)) = (unsafe { evaluate_row(call, 2) }) else { return call.null() };
+    let evaluated = call.get(1).and_then(|_| unsafe { evaluate_row(call, 2) });
+    let Some((site, model)) = evaluated else { return call.null() };
     class_probability(call, site, &model, Some(1))
 }
 

@@ -22,6 +22,11 @@ fn numbers(all: impl Iterator<Item = f64>) -> String {
     format!("'{{{}}}'::float8[]", all.join(","))
 }
 
+/// Whether a number is one that a double holds: NaN is above all others.
+fn finite(x: &str) -> String {
+    format!("{x} BETWEEN -1e300 AND 1e300")
+}
+
 /// What a value adds: weight · (x − mean) / deviation, as factor and mean.
 fn line(weight: f64, scale: &Scale) -> (f64, f64) {
     if scale.deviation > 0.0 { (weight / scale.deviation, scale.mean) } else { (0.0, 0.0) }
@@ -52,8 +57,21 @@ impl Source {
         Self { name: quote_identifier(&column.name), base: types::named(&column.sql_type).map(types::base_type) }
     }
 
-    /// The value as a number; times in seconds.
+    /// The value as a number; times in seconds. NULL where it is not finite.
     fn number(&self) -> String {
+        let name = &self.name;
+        match self.base {
+            Some(pg_sys::FLOAT4OID | pg_sys::FLOAT8OID | pg_sys::NUMERICOID) => {
+                format!("CASE WHEN {} THEN {name}::float8 END", finite(name))
+            }
+            Some(pg_sys::DATEOID | pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID) => {
+                format!("CASE WHEN isfinite({name}) THEN {} END", self.any_number())
+            }
+            _ => self.any_number(),
+        }
+    }
+
+    fn any_number(&self) -> String {
         let name = &self.name;
         let part = |part: &str| format!("extract({part} FROM {name})");
         let seconds = match self.base {
@@ -87,7 +105,10 @@ impl Source {
             pg_sys::DATEOID | pg_sys::TIMESTAMPOID => format!("replace(to_jsonb({name}) #>> '{{}}', 'T', ' ')"),
             // A moment in UTC.
             pg_sys::TIMESTAMPTZOID => format!("replace(to_jsonb({name} AT TIME ZONE 'UTC') #>> '{{}}', 'T', ' ')"),
-            pg_sys::INTERVALOID => return None,
+            // Their form depends on the session.
+            pg_sys::INTERVALOID | pg_sys::FLOAT4OID | pg_sys::FLOAT8OID => return None,
+            // SAFETY: a catalog look-up by oid.
+            base if unsafe { pg_sys::type_is_enum(base) } => format!("format('%s', {name})"),
             // What format gives is the output function's, which a cast need not be.
             _ => format!("rtrim(format('%s', {name}), ' ')"),
         })
@@ -145,10 +166,14 @@ fn term(column: &Column, weights: &[f64]) -> Option<String> {
             let lines: Vec<(f64, f64)> = scales.iter().enumerate().map(|(i, scale)| line(weight(i), scale)).collect();
             zero = -lines.iter().map(|(factor, mean)| factor * mean).sum::<f64>();
             let array = source.array();
-            missing = format!("({missing} OR array_position({array}, NULL) IS NOT NULL)");
+            // Of arrays of more dimensions, which have no score, positions cannot be asked for.
+            missing = format!(
+                "CASE WHEN {missing} THEN true WHEN array_ndims({array}) = 1 THEN array_position({array}, NULL) IS NOT NULL ELSE false END"
+            );
             format!(
-                "CASE WHEN cardinality({array}) = {} THEN (SELECT sum(u.w * (u.x::float8 - u.m)) FROM unnest({array}, {}, {}) AS u(x, w, m)) END",
+                "CASE WHEN array_ndims({array}) = 1 AND cardinality({array}) = {} THEN (SELECT CASE WHEN bool_and({}) THEN sum(u.w * (u.x::float8 - u.m)) END FROM unnest({array}, {}, {}) AS u(x, w, m)) END",
                 scales.len(),
+                finite("u.x"),
                 numbers(lines.iter().map(|line| line.0)),
                 numbers(lines.iter().map(|line| line.1)),
             )

@@ -6,6 +6,7 @@ use super::models::{check_new_name, require_writable};
 use crate::catalog;
 use crate::customscan::tuple_shuffle::element_of;
 use crate::error;
+use crate::guc::Settings;
 use crate::pg::array::Element;
 use crate::pg::explain::pretty_bytes;
 use crate::pg::{relation, types, values};
@@ -143,11 +144,17 @@ impl Source {
         if encoded {
             return None;
         }
-        let is_sparse_vector =
-            |name: &str| types::vector(types::base_type(self.type_of(name))) == Some(types::Vector::Sparse);
+        let vector = |name: &str| types::vector(types::base_type(self.type_of(name)));
         let is_array = |name: &str| types::element(self.type_of(name)).is_some();
         match &asked.features {
-            None if self.has_column("features_v") && !is_sparse_vector("features_v") => Some(self.features(None)),
+            None if self.has_column("features_v")
+                && vector("features_v").is_none_or(|kind| {
+                    // A vector has no numbers beside it.
+                    kind != types::Vector::Sparse && !self.has_column("features_k")
+                }) =>
+            {
+                Some(self.features(None))
+            }
             None => None,
             Some(given) => {
                 let names: Vec<&String> = given.iter().flatten().collect();
@@ -156,7 +163,9 @@ impl Source {
                 let arrays = match names.as_slice() {
                     [one] => is_array(one),
                     [numbers, values] => {
-                        types::element(self.type_of(numbers)).is_some_and(Element::is_integer) && is_array(values)
+                        types::element(self.type_of(numbers)).is_some_and(Element::is_integer)
+                            && is_array(values)
+                            && vector(values).is_none()
                     }
                     _ => false,
                 };
@@ -303,8 +312,13 @@ impl Source {
             "columns": described, "encode": asked.encode, "on_null": on_null, "named": asked.features.is_some(),
         });
         let names: Vec<String> = columns.features.iter().map(pgrx::spi::quote_identifier).collect();
-        // A row has a place where it is stored.
-        let place = if self.stored { "ctid, tableoid" } else { "NULL::pg_catalog.tid, NULL::pg_catalog.oid" };
+        // A row has a place where it is stored, which only who may read the whole row may know.
+        // SAFETY: a look-up by oid.
+        let whole = unsafe {
+            pg_sys::pg_class_aclcheck(self.oid, pg_sys::GetUserId(), pg_sys::ACL_SELECT.into())
+                == pg_sys::AclResult::ACLCHECK_OK
+        };
+        let place = if self.stored && whole { "ctid, tableoid" } else { "NULL::pg_catalog.tid, NULL::pg_catalog.oid" };
         let query = format!(
             "SELECT corgipile.learn_encoding($1, {place}, {}) FROM {}{}",
             values::spread(&names),
@@ -323,6 +337,12 @@ impl Source {
         let encoding = serde_json::from_value(learnt["encoding"].clone());
         let encoding: Encoding = encoding.unwrap_or_else(|e| error::internal(&format!("not an encoding: {e}")));
         let left_out: Vec<(String, String)> = serde_json::from_value(learnt["left_out"].clone()).unwrap_or_default();
+        // One output at least: what cannot be kept in the end need not be trained.
+        let (needed, limit) = (encoding.width().saturating_mul(4), Settings::read().memory_limit);
+        if needed > limit {
+            let what = format!("the weights of {} features", encoding.width());
+            error::raise(Error::MemoryLimit { what, needed, limit });
+        }
         columns.left_out.extend(left_out);
         columns.features = encoding.columns.iter().map(|column| column.name.clone()).collect();
         if columns.features.is_empty() {
@@ -623,7 +643,7 @@ fn train_model(
     let Columns { target, features, weight, encoding, vectors, left_out, .. } = columns;
     if let Some(encoding) = encoding {
         // Features that no row had are features all the same.
-        model.widen(encoding.width()).unwrap_or_else(|e| error::raise(e));
+        model.widen(encoding.width(), Settings::read().memory_limit).unwrap_or_else(|e| error::raise(e));
         model.header.encoding = Some(encoding);
     }
     model.header.target = target;

@@ -52,7 +52,7 @@ unsafe fn simplify_call(request: *mut pg_sys::SupportRequestSimplify) -> Option<
         let call = (*request).fcall;
         let arguments = list::pointers::<pg_sys::Node>((*call).args);
         let name = pg_sys::get_func_name((*call).funcid);
-        if name.is_null() || (*request).root.is_null() {
+        if name.is_null() || (*request).root.is_null() || (*(*request).root).parse.is_null() {
             return None;
         }
         let (function, with_class) = counterpart(core::ffi::CStr::from_ptr(name).to_bytes(), arguments.len())?;
@@ -69,9 +69,19 @@ unsafe fn simplify_call(request: *mut pg_sys::SupportRequestSimplify) -> Option<
         let mut types = vec![model_type];
         types.extend(class.map(|_| pg_sys::TEXTOID));
         types.extend([pg_sys::ANYOID, pg_sys::ANYOID]);
+        // Who may call the one may call the other, or it is left to the server to say so.
+        let user = pg_sys::GetUserId();
+        let schema = pg_sys::get_namespace_oid(c"corgipile".as_ptr(), true);
+        let allowed = pg_sys::AclResult::ACLCHECK_OK;
+        if schema == pg_sys::InvalidOid
+            || pg_sys::pg_namespace_aclcheck(schema, user, pg_sys::ACL_USAGE.into()) != allowed
+        {
+            return None;
+        }
         let name = [c"corgipile", function].map(|part| pg_sys::makeString(part.as_ptr().cast_mut()));
         let oid = pg_sys::LookupFuncName(list::from_pointers(&name), types.len() as i32, types.as_ptr(), true);
-        if oid == pg_sys::InvalidOid {
+        let may_call = |oid| pg_sys::pg_proc_aclcheck(oid, user, pg_sys::ACL_EXECUTE.into()) == allowed;
+        if oid == pg_sys::InvalidOid || !may_call(oid) || !may_call((*call).funcid) {
             return None;
         }
         let arguments: Vec<*mut pg_sys::Node> =

@@ -25,6 +25,8 @@ pub struct BlockScan {
     part: usize,
     position: Position,
     page_open: bool,
+    /// Are there too many pages to be left in shared buffers?
+    ring: bool,
     /// Columns that are wanted, from the first.
     attributes: usize,
     /// For rows of partitions whose columns stand elsewhere.
@@ -268,6 +270,24 @@ unsafe fn column_map(relation: pg_sys::Relation, parent: pg_sys::Relation, attri
     }
 }
 
+/// Has a scan of a heap read into a ring of buffers, which it does by itself only where its own table is large.
+///
+/// # Safety
+/// An unread scan; not inside an unguarded section.
+unsafe fn use_ring(scan: pg_sys::TableScanDesc) {
+    // SAFETY: a heap's scan begins with what it has in common with others, as its access method says which it is. The ring
+    // lives as long as the scan, which frees it.
+    unsafe {
+        let scan = scan.cast::<pg_sys::HeapScanDescData>();
+        if (*(*(*scan).rs_base.rs_rd).rd_rel).relam != pg_sys::HEAP_TABLE_AM_OID || !(*scan).rs_strategy.is_null() {
+            return;
+        }
+        let old = pg_sys::MemoryContextSwitchTo(pg_sys::GetMemoryChunkContext(scan.cast()));
+        (*scan).rs_strategy = pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD);
+        pg_sys::MemoryContextSwitchTo(old);
+    }
+}
+
 impl BlockScan {
     /// A scan of `relations`, with the pages of each: a table, or partitions of `parent`, whose rows it gives. It will
     /// deform the first `attributes` columns of each. Nothing is read yet.
@@ -329,6 +349,7 @@ impl BlockScan {
                     ahead: Ahead::new(relations),
                 },
                 page_open: false,
+                ring,
                 attributes,
                 mapped,
             });
@@ -352,6 +373,9 @@ impl BlockScan {
             for part in &self.parts {
                 pg_sys::ExecClearTuple(part.slot);
                 pg_sys::table_rescan(part.scan, std::ptr::null_mut());
+                if self.ring {
+                    use_ring(part.scan);
+                }
             }
         }
         let at = &mut self.position;

@@ -1,6 +1,6 @@
 //! Values of columns of any type as `corgipile_core::encoding` takes them.
 
-use super::array::{self, Element};
+use super::array::{self, Element, Unusable};
 use super::numeric;
 use super::types::{self, Vector};
 use corgipile_core::encoding::{Nature, Value};
@@ -191,7 +191,11 @@ impl Reader {
                         element,
                         pg_sys::CurrentMemoryContext,
                     );
-                    let Ok(opened) = opened else { return Value::Null };
+                    let opened = match opened {
+                        Ok(opened) => opened,
+                        Err(Unusable::NullAt(_)) => return Value::Null,
+                        Err(Unusable::Dimensions(_) | Unusable::Corrupt) => return Value::Nested,
+                    };
                     resize(&mut self.elements, opened.len);
                     // What is not finite is found by whoever takes it.
                     array::copy_values(opened, element, self.elements.as_mut_ptr());
