@@ -315,7 +315,7 @@ impl Source {
         // A row has a place where it is stored, which only who may read the whole row may know.
         // SAFETY: a look-up by oid.
         let whole = unsafe {
-            pg_sys::pg_class_aclcheck(self.oid, pg_sys::GetUserId(), pg_sys::ACL_SELECT.into())
+            pg_sys::pg_class_aclcheck(self.oid, pg_sys::GetUserId(), pg_sys::ACL_SELECT)
                 == pg_sys::AclResult::ACLCHECK_OK
         };
         let place = if self.stored && whole { "ctid, tableoid" } else { "NULL::pg_catalog.tid, NULL::pg_catalog.oid" };

@@ -73,14 +73,12 @@ unsafe fn simplify_call(request: *mut pg_sys::SupportRequestSimplify) -> Option<
         let user = pg_sys::GetUserId();
         let schema = pg_sys::get_namespace_oid(c"corgipile".as_ptr(), true);
         let allowed = pg_sys::AclResult::ACLCHECK_OK;
-        if schema == pg_sys::InvalidOid
-            || pg_sys::pg_namespace_aclcheck(schema, user, pg_sys::ACL_USAGE.into()) != allowed
-        {
+        if schema == pg_sys::InvalidOid || pg_sys::pg_namespace_aclcheck(schema, user, pg_sys::ACL_USAGE) != allowed {
             return None;
         }
         let name = [c"corgipile", function].map(|part| pg_sys::makeString(part.as_ptr().cast_mut()));
         let oid = pg_sys::LookupFuncName(list::from_pointers(&name), types.len() as i32, types.as_ptr(), true);
-        let may_call = |oid| pg_sys::pg_proc_aclcheck(oid, user, pg_sys::ACL_EXECUTE.into()) == allowed;
+        let may_call = |oid| pg_sys::pg_proc_aclcheck(oid, user, pg_sys::ACL_EXECUTE) == allowed;
         if oid == pg_sys::InvalidOid || !may_call(oid) || !may_call((*call).funcid) {
             return None;
         }
