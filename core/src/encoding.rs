@@ -59,6 +59,20 @@ pub enum Value<'a> {
     Sparse(u32, &'a [u32], &'a [f32]),
 }
 
+impl Value<'_> {
+    /// NULL for NaN, where NULL is no error.
+    #[inline(always)]
+    fn or_null(self, on_null: OnNull) -> Self {
+        let nan = match self {
+            _ if on_null == OnNull::Error => false,
+            Self::Number(x) => x.is_nan(),
+            Self::Array(elements) | Self::Sparse(_, _, elements) => elements.iter().any(|x| x.is_nan()),
+            Self::Null | Self::Text(_) | Self::Nested => false,
+        };
+        if nan { Self::Null } else { self }
+    }
+}
+
 /// What a NULL means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -476,6 +490,7 @@ impl Encoder {
             return Ok(true);
         };
         let Ready { first, own, places, lines, turns } = ready;
+        let value = value.or_null(column.on_null);
         let finite = |x: f64| if x.is_finite() { Ok(x) } else { Err(Fault::NotFinite(number)) };
         let number_of = |value| if let Value::Number(x) = value { finite(x) } else { Ok(0.0) };
         let text = if let Value::Text(text) = value { text } else { &[] };
@@ -697,6 +712,8 @@ struct Seen {
 #[derive(Debug)]
 pub struct Learner {
     columns: Vec<(Learnt, Seen)>,
+    /// What is asked of NULLs in all columns.
+    on_null: Option<OnNull>,
     rows: u64,
     bytes: usize,
     limit: usize,
@@ -717,10 +734,10 @@ pub struct Nulls {
 }
 
 impl Learner {
-    /// Of these columns, with at most `limit` bytes for categories.
-    pub fn new(columns: Vec<Learnt>, limit: usize) -> Self {
+    /// Of these columns, with at most `limit` bytes for categories. `on_null` is what is asked of all columns.
+    pub fn new(columns: Vec<Learnt>, limit: usize, on_null: Option<OnNull>) -> Self {
         let columns = columns.into_iter().map(|column| (column, Seen::default())).collect();
-        Self { columns, rows: 0, bytes: 0, limit }
+        Self { columns, on_null, rows: 0, bytes: 0, limit }
     }
 
     /// What column `number` gives its values as.
@@ -738,7 +755,7 @@ impl Learner {
         let Some((column, seen)) = self.columns.get_mut(number) else { return Ok(()) };
         // Of an enum there are few.
         let enumerated = !column.labels.is_empty();
-        match value {
+        match value.or_null(rule(column, self.on_null)) {
             Value::Null => {
                 seen.nulls += 1;
                 seen.first_null = seen.first_null.or(place);
@@ -804,22 +821,21 @@ impl Learner {
         Ok(())
     }
 
-    /// NULLs in columns where they are an error, if `on_null` is what is asked of all.
-    pub fn nulls(&self, on_null: Option<OnNull>) -> Vec<Nulls> {
+    /// NULLs in columns where they are an error.
+    pub fn nulls(&self) -> Vec<Nulls> {
         let wrong =
-            self.columns.iter().filter(|(column, seen)| seen.nulls > 0 && rule(column, on_null) == OnNull::Error);
+            self.columns.iter().filter(|(column, seen)| seen.nulls > 0 && rule(column, self.on_null) == OnNull::Error);
         wrong
             .map(|(column, seen)| Nulls { column: column.name.clone(), count: seen.nulls, first: seen.first_null })
             .collect()
     }
 
-    /// The encoding, and the columns that are left out because they say nothing, with the reason. `on_null` is what is
-    /// asked of all columns.
-    pub fn finish(self, on_null: Option<OnNull>) -> Result<(Encoding, Vec<(String, &'static str)>)> {
+    /// The encoding, and the columns that are left out because they say nothing, with the reason.
+    pub fn finish(self) -> Result<(Encoding, Vec<(String, &'static str)>)> {
         let (mut columns, mut left_out) = (Vec::new(), Vec::new());
         let rows = self.rows;
         for (column, seen) in self.columns {
-            let on_null = rule(&column, on_null);
+            let on_null = rule(&column, self.on_null);
             let values = rows - seen.nulls;
             if !column.named {
                 let one = column.nature == Nature::Category && seen.counts.len() as f64 > DISTINCT * values as f64;
@@ -983,13 +999,13 @@ mod tests {
             rows in prop::collection::vec((-1e6f64..1e6, 0usize..4), 2..60), sparse: bool
         ) {
             let texts: [&[u8]; 4] = [b"red", b"green", b"blue", "\u{e9}".as_bytes()];
-            let mut learner = Learner::new(vec![learnt("x", Nature::Number), learnt("c", Nature::Category)], 1 << 20);
+            let mut learner = Learner::new(vec![learnt("x", Nature::Number), learnt("c", Nature::Category)], 1 << 20, None);
             for (x, c) in &rows {
                 learner.next_row();
                 learner.add(0, Value::Number(*x), None).expect("finite");
                 learner.add(1, Value::Text(texts[*c]), None).expect("text");
             }
-            let (mut encoding, left_out) = learner.finish(None).expect("learns");
+            let (mut encoding, left_out) = learner.finish().expect("learns");
             prop_assert!(left_out.is_empty());
             encoding.sparse = sparse;
             let back: Encoding = serde_json::from_str(&serde_json::to_string(&encoding).expect("writes")).expect("reads");
@@ -1025,7 +1041,8 @@ mod tests {
                 let wish = wishes.get(name).cloned().unwrap_or_default();
                 Learnt { nature: wish.nature(nature), wish, ..learnt(name, nature) }
             };
-            let mut learner = Learner::new(vec![column("x", Nature::Number), column("c", Nature::Category)], 1 << 20);
+            let mut learner =
+                Learner::new(vec![column("x", Nature::Number), column("c", Nature::Category)], 1 << 20, on_null);
             for (x, c) in [(1.0, "a"), (3.0, "b")] {
                 learner.next_row();
                 learner.add(0, Value::Number(x), None).expect("adds");
@@ -1034,8 +1051,8 @@ mod tests {
             learner.next_row();
             learner.add(0, Value::Null, Some(place)).expect("adds");
             learner.add(1, Value::Null, None).expect("adds");
-            let nulls = learner.nulls(on_null);
-            let (encoding, _) = learner.finish(on_null).expect("learns");
+            let nulls = learner.nulls();
+            let (encoding, _) = learner.finish().expect("learns");
             let encoder = Encoder::new(encoding);
             let row = encode(&encoder, &[Value::Null, Value::Null]);
             (nulls, row.map(|row| row.map(|row| dense(&encoder, &row))))
@@ -1069,17 +1086,17 @@ mod tests {
             let wish = wish(text);
             Learnt { nature: wish.nature(nature), wish, ..learnt("a", nature) }
         };
-        let mut learner = Learner::new(vec![column(Nature::Category, "one_hot:2")], 1 << 20);
+        let mut learner = Learner::new(vec![column(Nature::Category, "one_hot:2")], 1 << 20, None);
         for text in ["a", "b", "b", "c", "c"] {
             learner.next_row();
             learner.add(0, Value::Text(text.as_bytes()), None).expect("adds");
         }
-        let (encoding, _) = learner.finish(None).expect("learns");
+        let (encoding, _) = learner.finish().expect("learns");
         assert_eq!(encoding.columns[0].kind, Kind::OneHot { values: vec!["b".into(), "c".into()], other: true });
         assert_eq!(encoding.feature(2).map(|f| f.1), Some("a=(other)".into()));
         for (nature, text) in [(Nature::Number, "cyclic"), (Nature::Category, "number"), (Nature::Moment, "ordinal")] {
-            let learner = Learner::new(vec![Learnt { named: true, ..column(nature, text) }], 1 << 20);
-            assert!(learner.finish(None).is_err(), "{nature:?} {text}");
+            let learner = Learner::new(vec![Learnt { named: true, ..column(nature, text) }], 1 << 20, None);
+            assert!(learner.finish().is_err(), "{nature:?} {text}");
         }
     }
 
@@ -1091,12 +1108,12 @@ mod tests {
 
     #[test]
     fn times_have_places_in_their_periods() {
-        let mut learner = Learner::new(vec![learnt("at", Nature::Moment)], 1 << 20);
+        let mut learner = Learner::new(vec![learnt("at", Nature::Moment)], 1 << 20, None);
         for seconds in [0.0, 86_400.0 * 400.0] {
             learner.next_row();
             learner.add(0, Value::Number(seconds), None).expect("adds");
         }
-        let (encoding, _) = learner.finish(None).expect("learns");
+        let (encoding, _) = learner.finish().expect("learns");
         assert_eq!(encoding.width(), 7);
         let names: Vec<String> = (0..7).filter_map(|i| encoding.feature(i)).map(|f| f.1).collect();
         assert_eq!(names[1..3], ["at sine of day", "at cosine of day"]);
@@ -1108,14 +1125,17 @@ mod tests {
 
     #[test]
     fn columns_that_name_rows_are_left_out() {
-        let mut learner =
-            Learner::new(vec![learnt("name", Nature::Category), learnt("nothing", Nature::Number)], 1 << 20);
+        let mut learner = Learner::new(
+            vec![learnt("name", Nature::Category), learnt("nothing", Nature::Number)],
+            1 << 20,
+            Some(OnNull::Mean),
+        );
         for i in 0..500 {
             learner.next_row();
             learner.add(0, Value::Text(format!("n{i}").as_bytes()), None).expect("adds");
             learner.add(1, Value::Null, None).expect("adds");
         }
-        let (encoding, left_out) = learner.finish(Some(OnNull::Mean)).expect("learns");
+        let (encoding, left_out) = learner.finish().expect("learns");
         assert_eq!((encoding.columns.len(), left_out.len()), (0, 2));
     }
 }

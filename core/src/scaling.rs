@@ -1,4 +1,4 @@
-//! Standardising: features (dense: centred and scaled, sparse: scaled only) and a numeric target.
+//! Standardising: dense features, centred and scaled (sparse ones stay as they are), and a numeric target.
 //!
 //! Mean and standard deviation come from the tuples of the first buffer, in two passes in f64, never
 //! from sums of squares. Tuples are scaled where they lie, once a fill; the finished weights are

@@ -139,6 +139,40 @@ SELECT count(prediction) FROM shops PREDICT BY 'shops';
 SELECT predict('shops', x) FROM (SELECT timestamp '2024-01-01' AS opens, interval '1 h' AS lasts) AS x;
 SELECT predict('shops', x) FROM (SELECT time '08:00' AS opens, 5 AS lasts) AS x;
 SELECT predict('shops', x) IN ('true', 'false', 't', 'f') AS predicted FROM (SELECT time '08:00' AS opens, interval '1 h' AS lasts) AS x;
+-- NaN is as NULL where that is no error.
+CREATE TABLE nans AS SELECT i AS id, i % 2 = 0 AS y, CASE WHEN i % 10 = 0 THEN 'NaN'::float8 ELSE i % 7 END AS f, CASE WHEN i % 15 = 0 THEN '{1,NaN}'::real[] ELSE ARRAY[i % 3, i % 4] END AS a FROM generate_series(1, 300) AS i;
+SELECT train_sgd('nans', 'y', '{f,a}', max_epochs => 1);
+SELECT train_sgd('nans', 'y', '{f,a}', max_epochs => 1, on_null => how, model_name => 'nan ' || how) > 0 AS trained FROM unnest('{skip,zero,mean}'::text[]) AS how;
+SELECT train_sgd('nans', 'y', '{a}', max_epochs => 1);
+SELECT train_sgd('nans', 'y', '{a}', max_epochs => 1, on_null => 'skip', model_name => 'nan arrays') > 0 AS trained;
+SELECT model_name, rows_used, rows_skipped FROM corgipile.models WHERE model_name LIKE 'nan %' ORDER BY 1;
+SELECT count(predict('nan skip', n)) AS skip, count(predict('nan zero', n)) AS zero, count(predict('nan mean', n)) AS mean, count(predict('nan arrays', a)) AS arrays FROM nans AS n;
+SELECT predict_score('nan mean', n) = predict_score('nan mean', x) AS as_null FROM nans AS n, LATERAL (SELECT NULL::float8 AS f, n.a) AS x WHERE n.id = 10;
+SELECT expression_differs('nan mean', 'nans') AS differs;
+SELECT predict('nan skip', x) FROM (SELECT 'Infinity'::float8 AS f, '{1,1}'::real[] AS a) AS x;
+-- A row that is left out for its numbers says nothing of the next one's label.
+CREATE TABLE gaps AS SELECT i AS id, CASE WHEN i % 4 IN (1, 2) THEN 'no' ELSE 'yes' END AS label, CASE WHEN i % 2 = 0 THEN '{NULL}'::int[] ELSE ARRAY[1 + i % 4 / 2] END AS features_k, '{1}'::real[] AS features_v FROM generate_series(1, 400) AS i;
+SELECT train_sgd('gaps', on_null => 'skip', model_name => 'gaps') > 0 AS trained;
+SELECT rows, accuracy FROM evaluate_sgd('gaps', 'gaps', 'id % 2 = 1');
+-- Arrays that are features as they stand, and what is asked of columns.
+SELECT train_sgd('dense', on_null => 'mean', max_epochs => 1, model_name => 'dense mean') > 0 AS trained;
+SELECT column_name, features FROM corgipile.model_encoding('dense mean');
+SELECT train_sgd('gaps', on_null => 'mean');
+SELECT train_sgd('gaps', 'label', '{features_k,features_v,id}', filter => 'id % 2 = 1');
+-- Of a primary key of several columns, what numbers rows is no feature.
+CREATE TABLE ordered (id bigint, placed_at timestamptz, amount numeric, y boolean, PRIMARY KEY (id, placed_at)) PARTITION BY RANGE (placed_at);
+CREATE TABLE ordered_1 PARTITION OF ordered FOR VALUES FROM ('2024-01-01') TO ('2024-01-05');
+CREATE TABLE ordered_2 PARTITION OF ordered DEFAULT;
+INSERT INTO ordered SELECT i, timestamptz '2024-01-01' + i * interval '1 hour', i % 11, i % 2 = 0 FROM generate_series(1, 200) AS i;
+SELECT train_sgd('ordered', 'y', max_epochs => 1, model_name => 'ordered') > 0 AS trained;
+SELECT column_name FROM corgipile.model_encoding('ordered');
+-- A model of columns, exported and imported, predicts the same; what is no encoding is refused.
+SELECT import_model(export_model('all kinds'), 'all kinds again') + import_model(export_model('z'), 'z again') > 0 AS imported;
+SELECT count(*) AS rows, bool_and(predict_score('all kinds', k) = predict_score('all kinds again', k)) AS same, bool_and(predict('z', k) = predict('z again', k)) AS classes FROM kinds AS k;
+SELECT import_model(jsonb_set(export_model('z'), '{header,encoding,columns,0,kind}', value)) FROM jsonb_array_elements('["no kind"]') AS value;
+SELECT import_model(jsonb_set(export_model('z'), '{header,encoding,columns,0,kind}', '{"hash": {"buckets": 4294967295}}'));
+SELECT import_model(jsonb_set(export_model('z'), '{header,encoding,columns}', '[]'));
+SELECT import_model(jsonb_set(export_model('z'), '{header,encoding}', '7'));
 -- What cannot be.
 CREATE FUNCTION refused(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE hint text;

@@ -213,3 +213,14 @@ DROP OWNED BY corgi_dora;
 DROP ROLE corgi_dora;
 -- A class that is NULL has no probability, also of a model that has none.
 SELECT predict_proba('hinge', j, NULLIF(j.id::text, j.id::text)) IS NULL AS none FROM judged AS j LIMIT 1;
+-- Predictions in parallel plans.
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+EXPLAIN (COSTS OFF) SELECT count(predict('binary', features_v)) FROM judged;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM judged PREDICT BY 'binary' WHERE prediction = 1;
+SELECT (SELECT count(*) FROM judged PREDICT BY 'binary' WHERE prediction = 1) = (SELECT count(*) FROM judged WHERE predict('binary', features_v) = '1') AS same;
+SELECT id FROM judged ORDER BY predict_score('binary', features_v) DESC LIMIT 3;
+RESET parallel_setup_cost;
+RESET parallel_tuple_cost;
+RESET min_parallel_table_scan_size;

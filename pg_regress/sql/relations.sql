@@ -116,3 +116,22 @@ EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v, '{"max_epochs": 2, "
 SET client_min_messages = warning;
 DROP OWNED BY reader_of_parts;
 DROP ROLE reader_of_parts;
+-- Partitions by hash, and partitions of partitions of another kind: the rows of one table in the same order of blocks.
+CREATE TABLE hashed (id int, label int, features_v real[]) PARTITION BY HASH (id);
+CREATE TABLE hashed_0 PARTITION OF hashed FOR VALUES WITH (MODULUS 2, REMAINDER 0) PARTITION BY LIST (label);
+CREATE TABLE hashed_0_0 PARTITION OF hashed_0 FOR VALUES IN (0);
+CREATE TABLE hashed_0_1 PARTITION OF hashed_0 FOR VALUES IN (1);
+CREATE TABLE hashed_1 PARTITION OF hashed FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+INSERT INTO hashed SELECT i, i % 2, ARRAY[i % 2 + sin(i), cos(i)] FROM generate_series(1, 4000) AS i;
+EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FROM hashed;
+SELECT train_sgd('hashed', model_name => 'hashed', max_epochs => 3) > 0 AS trained;
+SELECT rows_used FROM corgipile.models WHERE model_name = 'hashed' AND source = 'relations.hashed';
+-- Another access method's own scan.
+CREATE ACCESS METHOD other_heap TYPE TABLE HANDLER heap_tableam_handler;
+CREATE TABLE otherwise USING other_heap AS SELECT * FROM hashed;
+EXPLAIN (COSTS OFF) SELECT corgipile.sgd(label, features_v) FROM otherwise;
+SET client_min_messages = notice;
+\set VERBOSITY terse
+SELECT train_sgd('otherwise', max_epochs => 3) > 0 AS trained \gset
+SET client_min_messages = warning;
+SELECT rows_used FROM corgipile.models WHERE source = 'relations.otherwise';

@@ -281,7 +281,6 @@ struct Learning {
     learner: Learner,
     readers: Vec<Reader>,
     names: Vec<String>,
-    on_null: Option<OnNull>,
     rows: u64,
     columns: Spread,
 }
@@ -314,8 +313,8 @@ impl Learning {
             readers.push(reader);
             columns.push(Learnt { name, sql_type, nature, labels, wish, named: request.named });
         }
-        let learner = Learner::new(columns, Settings::read().memory_limit / 4);
-        Self { learner, readers, names, on_null: request.on_null, rows: 0, columns: spread }
+        let learner = Learner::new(columns, Settings::read().memory_limit / 4, request.on_null);
+        Self { learner, readers, names, rows: 0, columns: spread }
     }
 
     unsafe fn add(&mut self, call: Call) {
@@ -356,7 +355,7 @@ impl Learning {
     }
 
     fn finish(self) -> Json {
-        if let Some(first) = self.learner.nulls(self.on_null).first() {
+        if let Some(first) = self.learner.nulls().first() {
             let place = first.first.map_or_else(String::new, |place| format!(", first in the row {}", in_words(place)));
             error::fail(
                 PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
@@ -364,7 +363,7 @@ impl Learning {
                 Some(CHOICES),
             );
         }
-        let (encoding, left_out) = self.learner.finish(self.on_null).unwrap_or_else(|e| error::raise(e));
+        let (encoding, left_out) = self.learner.finish().unwrap_or_else(|e| error::raise(e));
         json!({ "encoding": encoding, "left_out": left_out })
     }
 }

@@ -384,6 +384,10 @@ impl Site {
         self.values.resize(array.len, 0.0);
         // SAFETY: `values` has room for all elements.
         if let Some(at) = unsafe { array::copy_values(array, element, self.values.as_mut_ptr()) } {
+            let nan = self.values.get(at - 1).is_some_and(|value| value.is_nan());
+            if nan && model.header.params.on_null == OnNull::Skip {
+                return None;
+            }
             self.fail_row(RowError::NotFinite(at));
         }
         Some(())

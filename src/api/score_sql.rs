@@ -114,6 +114,13 @@ impl Source {
         })
     }
 
+    /// Whether a value, or an element, may be NaN.
+    fn has_nan(&self) -> bool {
+        let Some(base) = self.base else { return false };
+        matches!(base, pg_sys::FLOAT4OID | pg_sys::FLOAT8OID | pg_sys::NUMERICOID)
+            || types::element(base).is_some_and(|element| !element.is_integer())
+    }
+
     /// The array.
     fn array(&self) -> String {
         match self.base.and_then(types::vector) {
@@ -127,7 +134,12 @@ impl Source {
 fn term(column: &Column, weights: &[f64]) -> Option<String> {
     let source = Source::of(column);
     let weight = |i: usize| weights.get(i).copied().unwrap_or(0.0);
+    // NaN is as NULL where that is no error.
+    let nan = column.on_null != OnNull::Error && source.has_nan();
     let mut missing = format!("{} IS NULL", source.name);
+    if nan && matches!(column.kind, Kind::Number(_)) {
+        missing = format!("({missing} OR {} = 'NaN')", source.name);
+    }
     // What a NULL adds where it counts as 0, but for the feature that says so.
     let mut zero = 0.0;
     let own = match &column.kind {
@@ -166,9 +178,10 @@ fn term(column: &Column, weights: &[f64]) -> Option<String> {
             let lines: Vec<(f64, f64)> = scales.iter().enumerate().map(|(i, scale)| line(weight(i), scale)).collect();
             zero = -lines.iter().map(|(factor, mean)| factor * mean).sum::<f64>();
             let array = source.array();
+            let or_nan = if nan { format!(" OR array_position({array}, 'NaN') IS NOT NULL") } else { String::new() };
             // Of arrays of more dimensions, which have no score, positions cannot be asked for.
             missing = format!(
-                "CASE WHEN {missing} THEN true WHEN array_ndims({array}) = 1 THEN array_position({array}, NULL) IS NOT NULL ELSE false END"
+                "CASE WHEN {missing} THEN true WHEN array_ndims({array}) = 1 THEN array_position({array}, NULL) IS NOT NULL{or_nan} ELSE false END"
             );
             format!(
                 "CASE WHEN array_ndims({array}) = 1 AND cardinality({array}) = {} THEN (SELECT CASE WHEN bool_and({}) THEN sum(u.w * (u.x::float8 - u.m)) END FROM unnest({array}, {}, {}) AS u(x, w, m)) END",

@@ -12,7 +12,7 @@ use crate::pg::explain::pretty_bytes;
 use crate::pg::{relation, types, values};
 use crate::pg_function;
 use corgipile_core::Error;
-use corgipile_core::encoding::{Encoding, OnNull, Wish};
+use corgipile_core::encoding::{Encoding, Kind, OnNull, Wish};
 use corgipile_core::labels::TargetKind;
 use corgipile_core::model::Model;
 use corgipile_core::params::Params;
@@ -205,8 +205,13 @@ impl Source {
             return (names, Vec::new());
         }
         let (mut features, mut left_out) = (Vec::new(), Vec::new());
+        // A table made for arrays, of which something is asked that is asked of columns.
+        let arrays = self.has_column("features_v") && asked.exclude.is_empty();
         for (name, key) in self.keys() {
             let oid = self.type_of(&name);
+            if arrays && name != "features_k" && name != "features_v" {
+                continue;
+            }
             if name == target || asked.weight.as_ref() == Some(&name) || asked.exclude.contains(&name) {
                 continue;
             }
@@ -238,6 +243,10 @@ impl Source {
                 WHEN NOT pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') THEN 'may not be read'
                 WHEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) a.attrelid AND i.indisprimary
                      AND i.indnkeyatts OPERATOR(pg_catalog.=) 1 AND i.indkey[0] OPERATOR(pg_catalog.=) a.attnum) THEN 'is the primary key'
+                -- Of several columns, as partitioned tables must have it, those that are numbers of something.
+                WHEN a.atttypid OPERATOR(pg_catalog.=) ANY ('{smallint,integer,bigint,uuid}'::pg_catalog.regtype[]::pg_catalog.oid[]) AND EXISTS (
+                     SELECT FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) a.attrelid AND i.indisprimary
+                     AND a.attnum OPERATOR(pg_catalog.=) ANY (i.indkey)) THEN 'is in the primary key'
                 WHEN a.attidentity OPERATOR(pg_catalog.<>) '' OR EXISTS (SELECT FROM pg_catalog.pg_attrdef d
                      WHERE d.adrelid OPERATOR(pg_catalog.=) a.attrelid AND d.adnum OPERATOR(pg_catalog.=) a.attnum
                      AND pg_catalog.starts_with(pg_catalog.pg_get_expr(d.adbin, d.adrelid), 'nextval(')) THEN 'is numbered' END
@@ -342,6 +351,18 @@ impl Source {
         if needed > limit {
             let what = format!("the weights of {} features", encoding.width());
             error::raise(Error::MemoryLimit { what, needed, limit });
+        }
+        let is_array = |name: &str| {
+            encoding.columns.iter().any(|column| column.name == name && matches!(column.kind, Kind::Array(_)))
+        };
+        if is_array("features_k") && is_array("features_v") {
+            error::fail(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                "features_k and features_v are the numbers and values of sparse features, which cannot be encoded, nor be features beside other columns",
+                Some(
+                    "Train on the two alone, without encode, exclude, and on_null => 'mean' or 'zero'; or exclude them.",
+                ),
+            );
         }
         columns.left_out.extend(left_out);
         columns.features = encoding.columns.iter().map(|column| column.name.clone()).collect();

@@ -372,6 +372,20 @@ impl Decoder {
         }
     }
 
+    /// What becomes of a row whose value at `position` (from 1) is not finite: NaN is as NULL where those are skipped.
+    ///
+    /// # Safety
+    /// `values` holds what was copied.
+    #[cold]
+    unsafe fn not_finite(&mut self, values: *const f32, position: usize) -> Result<Taken, Stop> {
+        // SAFETY: by contract.
+        if self.skip_nulls && unsafe { *values.add(position - 1) }.is_nan() {
+            self.label = None;
+            return Ok(Taken::Null);
+        }
+        Err(Stop::NotFinite(Column::Values, position))
+    }
+
     /// Decodes one tuple into `room`.
     ///
     /// # Safety
@@ -432,7 +446,10 @@ impl Decoder {
                 let numbers = match packed {
                     Some(numbers) => numbers,
                     None => match self.array(*values.add(self.indices), Column::Indices) {
-                        Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
+                        Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => {
+                            self.label = None;
+                            return Ok(Taken::Null);
+                        }
                         other => other?,
                     },
                 };
@@ -448,7 +465,7 @@ impl Decoder {
                 }
                 let (to_values, to_indices) = (room.values.add(room.used), room.indices.add(room.used));
                 if let Some(position) = array::copy_values(features, self.value_element, to_values) {
-                    return Err(Stop::NotFinite(Column::Values, position));
+                    return self.not_finite(to_values, position);
                 }
                 let mut previous = 0i64;
                 let mut i = 0;
@@ -471,8 +488,9 @@ impl Decoder {
                     return Err(Stop::Room(features.len));
                 }
                 (from, to) = (rows * self.dims, (rows + 1) * self.dims);
-                if let Some(position) = array::copy_values(features, self.value_element, room.values.add(from)) {
-                    return Err(Stop::NotFinite(Column::Values, position));
+                let to_values = room.values.add(from);
+                if let Some(position) = array::copy_values(features, self.value_element, to_values) {
+                    return self.not_finite(to_values, position);
                 }
             }
             self.label = None;
