@@ -17,6 +17,16 @@ FROM generate_series(1, 200) AS id;
 CREATE TABLE sparse AS SELECT id, CASE WHEN id % 2 = 0 THEN 'a' ELSE 'b' END AS label, ARRAY[1, 2 + id % 5] AS features_k,
 ARRAY[random(), random()]::real[] AS features_v FROM generate_series(1, 200) AS id;
 SELECT train_sgd('dense', model_name => 'dense'), train_sgd('sparse', model_name => 'sparse');
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
+CREATE TABLE orders AS SELECT i AS id, i / 3.0 AS amount, 'country ' || i % 5 AS country, (enum_range(NULL::mood))[1 + i % 3] AS mood, timestamptz '2024-01-01' + i * interval '1 hour' AS placed_at,
+    CASE WHEN i % 7 > 0 THEN sin(i) END AS f, ARRAY[i % 2, i % 3]::real[] AS a, i % 2 = 0 AS y FROM generate_series(1, 500) AS i;
+CREATE TABLE parts (LIKE orders) PARTITION BY LIST (y);
+CREATE TABLE parts_yes PARTITION OF parts FOR VALUES IN (true);
+CREATE TABLE parts_no PARTITION OF parts FOR VALUES IN (false);
+INSERT INTO parts SELECT * FROM orders;
+SELECT train_sgd('orders', 'y', on_null => 'mean', model_name => 'orders', max_epochs => 2), train_sgd('parts', 'mood', on_null => 'mean', model_name => 'parts', max_epochs => 2);
+CREATE VIEW predicted_orders AS SELECT * FROM orders PREDICT BY 'orders';
+CREATE VIEW predicted_parts AS SELECT * FROM parts PREDICT BY 'parts';
 CREATE VIEW predicted AS SELECT * FROM dense PREDICT BY 'dense';
 CREATE VIEW predicted_sparse AS SELECT * FROM sparse PREDICT BY 'sparse';
 ANALYZE;
@@ -32,4 +42,5 @@ say "$queries; crashes: $crashes"
 [ -z "$ours" ] || say "errors that name the extension:
 $ours"
 [ "$crashes" = 0 ] && [ "$(psql -XqAtc "SELECT pg_postmaster_start_time()")" = "$started" ] || { grep -E 'terminated by signal|PANIC' -A6 "$SERVER/log" | head -40; die "the server has crashed"; }
+if grep -qE 'ERROR:.*(internal error|panicked|should not happen)' "$SERVER/log"; then die "an error of ours that no user should see"; fi
 rm -f "$log"

@@ -172,3 +172,33 @@ SELECT drop_model('partly');
 RESET ROLE;
 DROP OWNED BY corgi_nora;
 DROP ROLE corgi_nora;
+-- No function that takes a model gives away another's.
+CREATE TABLE open_rows AS SELECT i AS a, i % 2 = 0 AS y, ARRAY[i, 1]::real[] AS v FROM generate_series(1, 50) AS i;
+SELECT train_sgd('open_rows', 'y', '{a}', model_name => 'private', max_epochs => 1) > 0 AS trained;
+SELECT train_sgd('open_rows', 'y', '{v}', model_name => 'private arrays', max_epochs => 1) > 0 AS trained;
+SELECT model_id AS private_id FROM corgipile.models WHERE model_name = 'private' \gset
+CREATE ROLE corgi_otto;
+GRANT SELECT ON open_rows TO corgi_otto;
+CREATE FUNCTION outcome(query text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE 'SELECT ' || query || ' FROM (SELECT * FROM open_rows LIMIT 1) AS r';
+    RETURN 'done';
+EXCEPTION WHEN OTHERS THEN
+    RETURN sqlstate || ' ' || replace(sqlerrm, current_setting('corgi.private'), 'id');
+END $$;
+SELECT set_config('corgi.private', :'private_id', false) IS NOT NULL AS noted;
+SET ROLE corgi_otto;
+SELECT call, outcome(replace(call, '$m', '''private''')) AS by_name, outcome(replace(call, '$m', current_setting('corgi.private') || '::bigint')) AS by_id
+FROM unnest(ARRAY['predict($m, r)', 'predict_score($m, r)', 'predict_value($m, r)', 'predict_proba($m, r)', 'predict_proba($m, r, ''t'')', 'corgipile.prediction_probability($m, r)', 'predict_by(r, $m)',
+    'evaluate_sgd($m, ''open_rows'')', 'evaluate_classes($m, ''open_rows'')', 'confusion_matrix($m, ''open_rows'')', 'explain_prediction($m, r)', 'export_model($m)', 'export_model_sql($m)',
+    'model_vector($m)', 'drop_model($m)', 'rename_model($m, ''mine'')', 'grant_model($m, ''public'')', 'revoke_model($m, ''public'')', 'corgipile.model_info($m)', 'corgipile.model_weights($m)',
+    'corgipile.model_encoding($m)', 'corgipile.report($m)', 'corgipile.loss_curve($m)', 'corgipile.trace_json($m)', 'corgipile.model_features($m)']) AS call;
+-- And the functions beneath them, whatever their arguments.
+SELECT call, outcome(call) FROM unnest(ARRAY['corgipile.columns_score(''private'', r.a)', 'corgipile.columns_predict(''private'', r.a)', 'corgipile.columns_class(''private'', NULL::boolean, r.a)',
+    'corgipile.row_score(''private'', NULL::open_rows, r.a, r.y, r.v)', 'corgipile.encoded_row(''private'', r)', 'corgipile.weights_of(''private'')', 'corgipile.weights_of(''private arrays'')', 'corgipile.encoded_score_sql(''private'', 0)',
+    'corgipile.current_model(''private'', ''{a}'', ''boolean'')', 'corgipile.sgd(r.y, r.v, ''{"warm_start": "private arrays"}'')']) AS call;
+SELECT count(prediction) FROM open_rows PREDICT BY 'private';
+RESET ROLE;
+SELECT count(*) FROM corgipile.models WHERE model_name LIKE 'private%';
+DROP OWNED BY corgi_otto;
+DROP ROLE corgi_otto;
