@@ -7,7 +7,7 @@
 "$root/scripts/build.sh"
 install_tree
 command -v sqlsmith >/dev/null || die "sqlsmith is needed: apt-get install sqlsmith"
-temporary_server "statement_timeout = '2s'" "log_min_messages = warning"
+temporary_server "statement_timeout = '2s'" "log_min_messages = warning" "log_error_verbosity = verbose"
 export PATH=$PGBIN:$PATH
 psql -XqAt -v ON_ERROR_STOP=1 >/dev/null <<'SQL'
 SET client_min_messages = warning;
@@ -37,10 +37,12 @@ log=$(mktemp)
 timeout "${SECONDS_LONG:-600}" sqlsmith --verbose --target="host=$PGHOST port=$PGPORT user=postgres dbname=postgres" >"$log" 2>&1 || true
 queries=$(grep -oE 'queries: [0-9]+' "$log" | tail -1 || true)
 crashes=$(grep -cE 'terminated by signal|PANIC|server process .* was' "$SERVER/log" || true)
-ours=$(grep -E 'ERROR:.*(corgipile|internal error|panicked|does not support the ExecProcNode)' "$SERVER/log" | grep -viE 'does not exist|permission denied|invalid input syntax|could not identify|window function' | sed -E 's/^.*ERROR:/ERROR:/; s/ at character [0-9]+//' | sort | uniq -c | sort -rn | head -20 || true)
+ours=$(grep -E 'ERROR:.*(corgipile|internal error|panicked|does not support the ExecProcNode)' "$SERVER/log" | grep -viE 'does not exist|permission denied|invalid input syntax|could not identify|window function' | sed -E 's/^.*ERROR: +[0-9A-Z]+:/ERROR:/; s/ at character [0-9]+//' | sort | uniq -c | sort -rn | head -20 || true)
 say "$queries; crashes: $crashes"
 [ -z "$ours" ] || say "errors that name the extension:
 $ours"
 [ "$crashes" = 0 ] && [ "$(psql -XqAtc "SELECT pg_postmaster_start_time()")" = "$started" ] || { grep -E 'terminated by signal|PANIC' -A6 "$SERVER/log" | head -40; die "the server has crashed"; }
-if grep -qE 'ERROR:.*(internal error|panicked|should not happen)' "$SERVER/log"; then die "an error of ours that no user should see"; fi
+# Errors that no user should see, by where they are raised.
+internal=$(grep -A12 'ERROR:  XX000' "$SERVER/log" | grep -B12 'LOCATION:.*\.rs:' || true)
+[ -z "$internal" ] || { head -40 <<<"$internal" >&2; die "an internal error of ours"; }
 rm -f "$log"

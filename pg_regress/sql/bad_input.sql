@@ -175,3 +175,7 @@ SELECT try($$ SELECT corgipile.sgd(label, array_append(features_v, 1), '{"warm_s
 SELECT try($$ SELECT corgipile.sgd(label, features_v[1:2], '{"warm_start": "first"}') FROM dense GROUP BY () $$);
 SELECT try($$ SELECT corgipile.sgd(label + 1, features_v, '{"warm_start": "first"}') FROM dense $$);
 SELECT try($$ SELECT corgipile.sgd(kind, features_v, '{"warm_start": "flowers"}') FROM (SELECT 'weed' AS kind, features_v FROM flowers) f $$);
+-- NULL where none is expected.
+SELECT corgipile.report_page(NULL, NULL, NULL, NULL, NULL) IS NULL AS none;
+SELECT corgipile.current_model('no such model', ARRAY[NULL, 'a'], 'real');
+SELECT count(*) FROM corgipile.probe_disk_rows('no such tablespace', NULL);

@@ -122,12 +122,12 @@ fn advise(
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn probe_disk_rows(
     tablespace: Option<String>,
-    seconds: f64,
+    seconds: Option<f64>,
 ) -> TableIterator<
     'static,
     (name!(tablespace, String), name!(block_size, i64), name!(parallelism, i32), name!(bytes_per_second, f64)),
 > {
-    let (name, measured) = disk::measure(tablespace.as_deref(), seconds);
+    let (name, measured) = disk::measure(tablespace.as_deref(), seconds.unwrap_or(3.0));
     TableIterator::new(
         measured.into_iter().map(move |(block, readers, bandwidth)| (name.clone(), block, readers, bandwidth)),
     )

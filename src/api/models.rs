@@ -395,11 +395,12 @@ fn set_current_model(name: Option<&str>, model: Option<i64>) {
 /// up when a statement runs. The columns in the statement are those of the version that was current when it was
 /// parsed, so the one that is current now must go with them.
 #[pg_extern]
-fn current_model(model: &str, features: Vec<String>, target_type: &str) -> i64 {
+fn current_model(model: &str, features: Vec<Option<String>>, target_type: &str) -> i64 {
     let key = ModelKey::Name(model.into());
     let stored = catalog::required(&key);
     let header = &stored.model.header;
-    if header.features != features || header.prediction_type() != target_type {
+    let same = header.features.iter().map(|name| Some(name.as_str())).eq(features.iter().map(Option::as_deref));
+    if !same || header.prediction_type() != target_type {
         error::fail(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             format!("version {} of model {key} does not go with this statement", stored.version),
@@ -415,27 +416,29 @@ fn current_model(model: &str, features: Vec<String>, target_type: &str) -> i64 {
 /// corgipile.report_page(model, judged_on, actual, predicted, count) → the model as a page of HTML.
 #[pg_extern]
 fn report_page(
-    model: &str,
+    model: Option<&str>,
     judged_on: Option<&str>,
-    actual: Option<Vec<String>>,
-    predicted: Option<Vec<String>>,
-    count: Option<Vec<i64>>,
-) -> String {
-    let stored = looked_up(model);
+    actual: Option<Vec<Option<String>>>,
+    predicted: Option<Vec<Option<String>>>,
+    count: Option<Vec<Option<i64>>>,
+) -> Option<String> {
+    let stored = looked_up(model?);
     let title = match &stored.name {
         Some(name) => format!("{name}, version {} (model {})", stored.version, stored.id),
         None => format!("Model {}", stored.id),
     };
     let pairs = actual.unwrap_or_default().into_iter().zip(predicted.unwrap_or_default());
-    let confusion: Vec<(String, String, i64)> =
-        pairs.zip(count.unwrap_or_default()).map(|((actual, predicted), count)| (actual, predicted, count)).collect();
+    let confusion: Vec<(String, String, i64)> = pairs
+        .zip(count.unwrap_or_default())
+        .filter_map(|((actual, predicted), count)| Some((actual?, predicted?, count?)))
+        .collect();
     let about = report::Stored {
         title: &title,
         source: &stored.source,
         confusion: &confusion,
         judged_on: judged_on.unwrap_or_default(),
     };
-    report::html(&stored.model, &about)
+    Some(report::html(&stored.model, &about))
 }
 
 /// corgipile.usable(model_id, change) → whether the current role may use a model (or change it).
