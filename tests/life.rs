@@ -1,6 +1,6 @@
 //! A model's life: restart, crash, dump and restore, standby, locks.
 
-use corgipile_tests::{Server, message, pid, program, sqlstate, value, wait_for};
+use corgipile_tests::{Server, message, pid, sqlstate, value, wait_for};
 use std::thread;
 
 const VECTOR: &str = "SELECT model_vector('kept')::text";
@@ -64,12 +64,7 @@ fn dump_and_restore_keep_models_and_their_ids() {
     let vector: String = value(&mut client, VECTOR);
     let next: i64 = value(&mut client, "SELECT last_value FROM corgipile.model_id_seq");
     let dump = server.socket().join("dump.sql");
-    let host = server.socket().to_string_lossy().into_owned();
-    let run = |name: &str, args: &[&str]| {
-        let output = program(name).args(["-h", &host, "-U", "postgres"]).args(args).output().expect("runs");
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
-    };
+    let run = |name: &str, args: &[&str]| server.run(name, args);
     std::fs::write(&dump, run("pg_dump", &["postgres"])).expect("writes the dump");
     let dump = dump.to_string_lossy().into_owned();
     run("psql", &["-X", "-v", "ON_ERROR_STOP=1", "-d", "restored", "-f", &dump]);
@@ -137,12 +132,9 @@ fn every_type_and_encoding_survives_a_dump() {
     client.batch_execute("CREATE DATABASE restored").expect("creates");
     let models: i64 = value(&mut client, "SELECT count(*) FROM trained WHERE scores IS NOT NULL");
     assert!(models > 200, "{models} models");
-    let host = server.socket().to_string_lossy().into_owned();
     let dump = server.socket().join("dump.sql").to_string_lossy().into_owned();
-    for (name, args) in [("pg_dump", ["-f", &dump, "postgres"]), ("psql", ["-qXf", &dump, "restored"])] {
-        let output = program(name).args(["-h", &host, "-U", "postgres"]).args(args).output().expect("runs");
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-    }
+    server.run("pg_dump", &["-f", &dump, "postgres"]);
+    server.run("psql", &["-qXf", &dump, "restored"]);
     let mut restored = server.connect_to("restored");
     // Whatever the session's settings.
     restored
@@ -290,9 +282,7 @@ fn installing_looks_nothing_up_where_others_can_write_and_the_installer_can_dump
     )
     .unwrap_or_else(|e| panic!("{}", message(&e)));
     assert_eq!(value::<String>(&mut hers, "SELECT loss FROM corgipile.models"), "log_loss");
-    let host = server.socket().to_string_lossy().into_owned();
-    let dump = program("pg_dump").args(["-h", &host, "-U", "mallory", "hers"]).output().expect("runs");
-    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    server.run("pg_dump", &["-U", "mallory", "hers"]);
 }
 
 #[test]
@@ -349,18 +339,10 @@ fn models_of_the_first_version_come_along() {
     let hint = error.as_db_error().and_then(|e| e.hint()).unwrap_or_default();
     assert!(hint.contains("ALTER EXTENSION corgipile UPDATE"), "{hint}");
     // A dump of that version, read by this one.
-    let host = server.socket().to_string_lossy().into_owned();
-    let dump = program("pg_dump").args(["-h", &host, "-U", "postgres", "postgres"]).output().expect("runs");
-    assert!(dump.status.success());
-    let file = server.socket().join("old.sql");
-    std::fs::write(&file, dump.stdout).expect("writes");
+    let file = server.socket().join("old.sql").to_string_lossy().into_owned();
+    std::fs::write(&file, server.run("pg_dump", &["postgres"])).expect("writes");
     client.batch_execute("CREATE DATABASE restored").expect("creates");
-    let restore = program("psql")
-        .args(["-X", "-v", "ON_ERROR_STOP=1", "-h", &host, "-U", "postgres", "-d", "restored", "-f"])
-        .arg(&file)
-        .output()
-        .expect("runs");
-    assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stderr));
+    server.run("psql", &["-X", "-v", "ON_ERROR_STOP=1", "-d", "restored", "-f", &file]);
     client.batch_execute("ALTER EXTENSION corgipile UPDATE").expect("updates");
     for mut client in [client, server.connect_to("restored")] {
         assert_eq!(
@@ -385,23 +367,15 @@ fn a_dump_restores_under_another_owner() {
         )
         .expect("trains");
     let before: String = value(&mut client, VECTOR);
-    let host = server.socket().to_string_lossy().into_owned();
-    let dump =
-        program("pg_dump").args(["-h", &host, "-U", "postgres", "--no-owner", "postgres"]).output().expect("runs");
-    let file = server.socket().join("dump.sql");
-    std::fs::write(&file, dump.stdout).expect("writes");
+    let file = server.socket().join("dump.sql").to_string_lossy().into_owned();
+    std::fs::write(&file, server.run("pg_dump", &["--no-owner", "postgres"])).expect("writes");
     client
         .batch_execute("CREATE ROLE bob LOGIN")
         .and_then(|()| client.batch_execute("CREATE DATABASE bobs OWNER bob"))
         .expect("creates");
     // Who may create a trusted extension owns what it makes only where they are a superuser: its store is the
     // superuser's, so a superuser restores it.
-    let restore = program("psql")
-        .args(["-X", "-v", "ON_ERROR_STOP=1", "-h", &host, "-U", "postgres", "-d", "bobs", "-f"])
-        .arg(&file)
-        .output()
-        .expect("runs");
-    assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stderr));
+    server.run("psql", &["-X", "-v", "ON_ERROR_STOP=1", "-d", "bobs", "-f", &file]);
     assert_eq!(value::<String>(&mut server.connect_as("alice", "bobs"), VECTOR), before);
     let error = server.connect_as("bob", "bobs").batch_execute(VECTOR).expect_err("alice's");
     assert_eq!(sqlstate(&error), "42501", "{}", message(&error));

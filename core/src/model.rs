@@ -290,19 +290,25 @@ impl Model {
         Ok(model)
     }
 
+    /// Whether the weights of so many features and outputs, with their intercepts, take at most `limit` bytes.
+    pub fn check_size(features: usize, outputs: usize, limit: usize) -> Result<()> {
+        let needed = features.saturating_add(1).saturating_mul(outputs).saturating_mul(size_of::<f32>());
+        if needed > limit {
+            let what = format!("the weights of {features} features and {outputs} outputs");
+            return Err(Error::MemoryLimit { what, needed, limit });
+        }
+        Ok(())
+    }
+
     /// Adds features of weight 0 at the end, up to `features`, if the weights then take at most `limit` bytes.
     pub fn widen(&mut self, features: usize, limit: usize) -> Result<()> {
         let (old, new) = (self.row_len(), features + 1);
         if old >= new {
             return Ok(());
         }
+        Self::check_size(features, self.outputs(), limit)?;
         let mut weights = Vec::new();
         let count = new.saturating_mul(self.outputs());
-        let needed = count.saturating_mul(size_of::<f32>());
-        if needed > limit {
-            let what = format!("the weights of {features} features and {} outputs", self.outputs());
-            return Err(Error::MemoryLimit { what, needed, limit });
-        }
         weights.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { bytes: count * 4, purpose: "the model" })?;
         for row in self.weights.chunks_exact(old) {
             weights.extend_from_slice(&row[..old - 1]);

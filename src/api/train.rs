@@ -347,11 +347,7 @@ impl Source {
         let encoding: Encoding = encoding.unwrap_or_else(|e| error::internal(&format!("not an encoding: {e}")));
         let left_out: Vec<(String, String)> = serde_json::from_value(learnt["left_out"].clone()).unwrap_or_default();
         // One output at least: what cannot be kept in the end need not be trained.
-        let (needed, limit) = (encoding.width().saturating_mul(4), Settings::read().memory_limit);
-        if needed > limit {
-            let what = format!("the weights of {} features", encoding.width());
-            error::raise(Error::MemoryLimit { what, needed, limit });
-        }
+        Model::check_size(encoding.width(), 1, Settings::read().memory_limit).unwrap_or_else(|e| error::raise(e));
         let is_array = |name: &str| {
             encoding.columns.iter().any(|column| column.name == name && matches!(column.kind, Kind::Array(_)))
         };

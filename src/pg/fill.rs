@@ -377,10 +377,9 @@ impl Decoder {
     /// # Safety
     /// `values` holds what was copied.
     #[cold]
-    unsafe fn not_finite(&mut self, values: *const f32, position: usize) -> Result<Taken, Stop> {
+    unsafe fn not_finite(&self, values: *const f32, position: usize) -> Result<Taken, Stop> {
         // SAFETY: by contract.
         if self.skip_nulls && unsafe { *values.add(position - 1) }.is_nan() {
-            self.label = None;
             return Ok(Taken::Null);
         }
         Err(Stop::NotFinite(Column::Values, position))
@@ -446,10 +445,7 @@ impl Decoder {
                 let numbers = match packed {
                     Some(numbers) => numbers,
                     None => match self.array(*values.add(self.indices), Column::Indices) {
-                        Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => {
-                            self.label = None;
-                            return Ok(Taken::Null);
-                        }
+                        Err(Stop::Unusable(_, Unusable::NullAt(_))) if self.skip_nulls => return Ok(Taken::Null),
                         other => other?,
                     },
                 };

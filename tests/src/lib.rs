@@ -62,6 +62,13 @@ impl Server {
         &self.dir
     }
 
+    /// Runs a client program against it, as its superuser unless the arguments say otherwise; what that wrote.
+    pub fn run(&self, name: &str, args: &[&str]) -> Vec<u8> {
+        let output = program(name).arg("-h").arg(&self.dir).args(["-U", "postgres"]).args(args).output().expect("runs");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
     /// Stops it ("fast", "immediate").
     pub fn stop(&self, mode: &str) {
         script(&["stop", &self.dir.to_string_lossy(), mode]);
