@@ -5,7 +5,7 @@
 mod shared;
 
 use corgipile_core::loss::Loss;
-use corgipile_core::memory::prefetch_line;
+use corgipile_core::memory::prefetch_at;
 use corgipile_core::params::Params;
 use corgipile_core::permute::{Stream, generator, shuffle};
 use corgipile_core::trainer::Trainer;
@@ -39,11 +39,13 @@ impl WithSimd for Read<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> f32 {
+        /// Values ahead: 64 kB.
+        const AHEAD: usize = 16 << 10;
         let mut sums = [simd.splat_f32s(0.0); 4];
         let (pieces, _) = self.0.as_chunks::<64>();
         for (i, piece) in pieces.iter().enumerate() {
             for line in 0..4 {
-                prefetch_line(&self.0[i * 64..], 1024 + line * 16);
+                prefetch_at(self.0, i * 64 + AHEAD + line * 16);
             }
             for (j, x) in S::as_simd_f32s(piece).0.iter().enumerate() {
                 sums[j % 4] = simd.add_f32s(sums[j % 4], *x);

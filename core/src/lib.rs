@@ -22,6 +22,7 @@ pub mod exchange;
 mod exp;
 pub mod holdout;
 pub mod labels;
+mod logistic;
 pub mod loss;
 pub mod memory;
 pub mod model;

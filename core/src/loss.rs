@@ -6,6 +6,7 @@
 //! stochastic gradient descent" (2004, modified Huber); the CorgiPile report (LR, SVM, softmax).
 
 use crate::exp::exp_of_negative;
+use crate::logistic::other_side;
 use serde::{Deserialize, Serialize};
 
 /// The losses there are.
@@ -89,13 +90,13 @@ impl Loss {
     }
 }
 
-/// ℓ = plain + ln(factor). A logarithm a tuple costs as much as its dot product; the factors of a few
+/// ℓ = plain − ln(factor). A logarithm a tuple costs as much as its dot product; the factors of a few
 /// hundred tuples are multiplied instead, for one logarithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// The part of the loss that needs no logarithm.
     pub plain: f32,
-    /// Between 1 and 2 for binary losses, between 1 and the number of classes for softmax.
+    /// At most 1: the probability of the likelier side for log_loss, of the likeliest class for softmax.
     pub factor: f32,
     /// Whether the tuple is on its side (classification).
     pub right: bool,
@@ -108,28 +109,72 @@ pub trait Objective: Copy {
     const SINGLE: bool = true;
     /// The loss at (y, scores).
     fn eval(self, y: f32, scores: &mut [f32]) -> Point;
+    /// The sign by which a label turns scores into margins, where all that counts is the margin; 1 elsewhere.
+    #[inline(always)]
+    fn turn(self, _y: f32) -> f32 {
+        1.0
+    }
+    /// The loss at (y, score) of one output and its slope, both turned by [`Self::turn`]. A training step waits for the
+    /// slope, and need not wait for two signs to be changed.
+    #[inline(always)]
+    fn turned(self, y: f32, score: f32) -> (Point, f32) {
+        let mut scores = [score];
+        let point = self.eval(y, &mut scores);
+        (point, scores[0])
+    }
 }
 
-/// A loss of one score, as an [`Objective`].
-trait PointLoss: Copy {
-    /// (plain, factor, slope).
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32);
+/// A loss of the margin m = y·p, y being −1 or 1.
+trait MarginLoss: Copy {
+    /// (plain, factor, dℓ/dm).
+    fn at_margin(self, m: f32) -> (f32, f32, f32);
 }
 
-macro_rules! objective {
+/// A loss of the residual r = p − y.
+trait ResidualLoss: Copy {
+    /// (loss, dℓ/dr).
+    fn at_residual(self, r: f32) -> (f32, f32);
+}
+
+macro_rules! margin_objectives {
+    ($($type:ty),*) => {$(
+        impl Objective for $type {
+            #[inline(always)]
+            fn eval(self, y: f32, scores: &mut [f32]) -> Point {
+                let (point, slope) = self.turned(y, y * scores[0]);
+                scores[0] = y * slope;
+                point
+            }
+
+            #[inline(always)]
+            fn turn(self, y: f32) -> f32 {
+                y
+            }
+
+            #[inline(always)]
+            fn turned(self, _y: f32, margin: f32) -> (Point, f32) {
+                let (plain, factor, slope) = self.at_margin(margin);
+                (Point { plain, factor, right: margin > 0.0 }, slope)
+            }
+        }
+    )*};
+}
+margin_objectives!(LogLoss, Hinge, SquaredHinge, ModifiedHuber);
+
+macro_rules! residual_objectives {
     ($($type:ty),*) => {$(
         impl Objective for $type {
             #[inline(always)]
             fn eval(self, y: f32, scores: &mut [f32]) -> Point {
                 let p = scores[0];
-                let (plain, factor, slope) = self.point(y, p);
+                let (plain, slope) = self.at_residual(p - y);
                 scores[0] = slope;
-                Point { plain, factor, right: y * p > 0.0 }
+                Point { plain, factor: 1.0, right: y * p > 0.0 }
             }
         }
     )*};
 }
-objective!(LogLoss, Hinge, SquaredHinge, ModifiedHuber, SquaredError, Huber, EpsilonInsensitive);
+residual_objectives!(SquaredError, Huber, EpsilonInsensitive);
 
 /// [`Loss::LogLoss`].
 #[derive(Debug, Clone, Copy)]
@@ -156,73 +201,65 @@ pub struct EpsilonInsensitive(pub f32);
 #[derive(Debug, Clone, Copy)]
 pub struct Softmax;
 
-impl PointLoss for LogLoss {
+impl MarginLoss for LogLoss {
     #[inline(always)]
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
-        let margin = y * p;
-        // e ≤ 1: nothing overflows, and both results keep their relative precision. |y| is 1.
-        let e = exp_of_negative(-p.abs());
-        // −y times 1 / (1 + e^margin), the probability of the other class.
-        let slope = if margin >= 0.0 { -y * e } else { -y } / (1.0 + e);
-        ((-margin).max(0.0), 1.0 + e, slope)
+    fn at_margin(self, m: f32) -> (f32, f32, f32) {
+        // The probability of the other class. ln(1 + e^−m) is max(−m, 0) − ln max(q, 1 − q): nothing overflows.
+        let q = other_side(m);
+        ((-m).max(0.0), q.max(1.0 - q), -q)
     }
 }
 
-impl PointLoss for Hinge {
+impl MarginLoss for Hinge {
     #[inline(always)]
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
-        let margin = y * p;
-        if margin < 1.0 { (1.0 - margin, 1.0, -y) } else { (0.0, 1.0, 0.0) }
+    fn at_margin(self, m: f32) -> (f32, f32, f32) {
+        if m < 1.0 { (1.0 - m, 1.0, -1.0) } else { (0.0, 1.0, 0.0) }
     }
 }
 
-impl PointLoss for SquaredHinge {
+impl MarginLoss for SquaredHinge {
     #[inline(always)]
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
-        let missing = (1.0 - y * p).max(0.0);
-        (missing * missing, 1.0, -2.0 * y * missing)
+    fn at_margin(self, m: f32) -> (f32, f32, f32) {
+        let missing = (1.0 - m).max(0.0);
+        (missing * missing, 1.0, -2.0 * missing)
     }
 }
 
-impl PointLoss for ModifiedHuber {
+impl MarginLoss for ModifiedHuber {
     #[inline(always)]
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
-        let margin = y * p;
-        if margin >= -1.0 {
-            let missing = (1.0 - margin).max(0.0);
-            (missing * missing, 1.0, -2.0 * y * missing)
+    fn at_margin(self, m: f32) -> (f32, f32, f32) {
+        if m >= -1.0 {
+            let missing = (1.0 - m).max(0.0);
+            (missing * missing, 1.0, -2.0 * missing)
         } else {
-            (-4.0 * margin, 1.0, -4.0 * y)
+            (-4.0 * m, 1.0, -4.0)
         }
     }
 }
 
-impl PointLoss for SquaredError {
+impl ResidualLoss for SquaredError {
     #[inline(always)]
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
-        let residual = p - y;
-        (0.5 * residual * residual, 1.0, residual)
+    fn at_residual(self, r: f32) -> (f32, f32) {
+        (0.5 * r * r, r)
     }
 }
 
-impl PointLoss for Huber {
+impl ResidualLoss for Huber {
     #[inline(always)]
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
-        let residual = p - y;
-        if residual.abs() <= self.0 {
-            (0.5 * residual * residual, 1.0, residual)
+    fn at_residual(self, r: f32) -> (f32, f32) {
+        if r.abs() <= self.0 {
+            (0.5 * r * r, r)
         } else {
-            (self.0 * residual.abs() - 0.5 * self.0 * self.0, 1.0, self.0.copysign(residual))
+            (self.0 * r.abs() - 0.5 * self.0 * self.0, self.0.copysign(r))
         }
     }
 }
 
-impl PointLoss for EpsilonInsensitive {
+impl ResidualLoss for EpsilonInsensitive {
     #[inline(always)]
-    fn point(self, y: f32, p: f32) -> (f32, f32, f32) {
-        let residual = p - y;
-        let beyond = residual.abs() - self.0;
-        if beyond > 0.0 { (beyond, 1.0, 1f32.copysign(residual)) } else { (0.0, 1.0, 0.0) }
+    fn at_residual(self, r: f32) -> (f32, f32) {
+        let beyond = r.abs() - self.0;
+        if beyond > 0.0 { (beyond, 1f32.copysign(r)) } else { (0.0, 0.0) }
     }
 }
 
@@ -252,7 +289,7 @@ impl Objective for Softmax {
         if let Some(score) = scores.get_mut(class) {
             *score -= 1.0;
         }
-        Point { plain: largest - own, factor: others, right: own > best_other }
+        Point { plain: largest - own, factor: inverse, right: own > best_other }
     }
 }
 
@@ -270,7 +307,7 @@ mod tests {
     fn both(objective: impl Objective, y: f32, p: f32) -> (f64, f64) {
         let mut scores = [p];
         let point = objective.eval(y, &mut scores);
-        (f64::from(point.plain) + f64::from(point.factor).ln(), f64::from(scores[0]))
+        (f64::from(point.plain) - f64::from(point.factor).ln(), f64::from(scores[0]))
     }
 
     /// The slope equals the central difference of the closed form in f64.
@@ -316,7 +353,7 @@ mod tests {
             let exact: Vec<f64> = scores.iter().map(|x| f64::from(*x)).collect();
             let mut slopes = scores.clone();
             let point = Softmax.eval(class as f32, &mut slopes);
-            prop_assert!((f64::from(point.plain) + f64::from(point.factor).ln() - f(&exact)).abs() < 1e-4);
+            prop_assert!((f64::from(point.plain) - f64::from(point.factor).ln() - f(&exact)).abs() < 1e-4);
             for k in 0..scores.len() {
                 let (mut up, mut down) = (exact.clone(), exact.clone());
                 up[k] += 1e-5;

@@ -3,21 +3,21 @@
 #![allow(unsafe_code, reason = "a prefetch is a hint: it neither reads nor writes")]
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 /// Lines asked for; beyond them the processor's own prefetching has found the row.
 const MOST_LINES: usize = 8;
 
-/// Asks for line number `line` of a slice (past its end: of what follows) to be brought into the cache.
+/// Asks for the line of element `at` of a slice (past its end: of what follows) to be brought into the cache.
 #[inline(always)]
-pub fn prefetch_line(slice: &[f32], line: usize) {
+pub fn prefetch_at<T>(slice: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
-        let at = slice.as_ptr().cast::<i8>().wrapping_add(line * LINE);
+        let at = slice.as_ptr().wrapping_add(at).cast::<i8>();
         // SAFETY: a prefetch of any address is harmless.
         unsafe { std::arch::x86_64::_mm_prefetch(at, std::arch::x86_64::_MM_HINT_T1) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slice, line);
+    let _ = (slice, at);
 }
 
 /// Asks for the memory of a slice (its first lines) to be brought into the cache.

@@ -134,7 +134,7 @@ impl LossSum {
     fn add(&mut self, point: Point) {
         self.plain += f64::from(point.plain);
         self.factors *= f64::from(point.factor);
-        if self.factors > 1e200 {
+        if self.factors < 1e-200 {
             self.take_logarithm();
         }
         self.right += u64::from(point.right);
@@ -143,7 +143,7 @@ impl LossSum {
     #[inline(always)]
     fn add_weighted(&mut self, point: Point, weight: f32, class_weight: f32) {
         let weight = f64::from(weight);
-        let loss = f64::from(point.plain) + f64::from(point.factor).ln();
+        let loss = f64::from(point.plain) - f64::from(point.factor).ln();
         self.sums.add(Sums {
             loss: weight * f64::from(class_weight) * loss,
             right: weight * f64::from(u8::from(point.right)),
@@ -153,7 +153,7 @@ impl LossSum {
 
     #[cold]
     fn take_logarithm(&mut self) {
-        self.logs += self.factors.ln();
+        self.logs -= self.factors.ln();
         self.factors = 1.0;
     }
 
@@ -162,7 +162,7 @@ impl LossSum {
         if weighted {
             return self.sums;
         }
-        let loss = self.plain + self.logs + self.factors.ln();
+        let loss = self.plain + self.logs - self.factors.ln();
         Sums { loss, right: self.right as f64, weight: tuples as f64 }
     }
 }

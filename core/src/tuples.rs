@@ -6,6 +6,7 @@
 
 use crate::memory::prefetch;
 use crate::permute::{Stream, generator, shuffle};
+use crate::vector::GROUP;
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 
@@ -223,7 +224,7 @@ impl TupleBuffer {
         if self.rows == self.labels.len() {
             let rows = (self.rows * 2).max(1024).min(self.most_rows()).max(self.rows + 1);
             match self.density {
-                Density::Dense(dims) => grow(&mut self.values, rows * dims, purpose)?,
+                Density::Dense(dims) => grow(&mut self.values, rows * dims + GROUP, purpose)?,
                 Density::Sparse => grow(&mut self.ends, rows, purpose)?,
             }
             if self.weighted {
@@ -256,7 +257,7 @@ impl TupleBuffer {
         match self.density {
             Density::Dense(dims) => {
                 let rows = self.most_rows();
-                reserve(&mut self.values, rows * dims, &mut advise)?;
+                reserve(&mut self.values, rows * dims + GROUP, &mut advise)?;
                 reserve(&mut self.labels, rows, &mut advise)?;
                 if self.weighted {
                     reserve(&mut self.weights, rows, &mut advise)?;
@@ -369,9 +370,13 @@ impl TupleBuffer {
             to.extend_from_slice(from);
             Ok(())
         }
+        if from.is_empty() {
+            return Ok(());
+        }
         let (rows, used) = (self.rows, self.used());
         match self.density {
-            Density::Dense(dims) => put(&mut self.values, rows * dims, &from.values[..from.rows * dims])?,
+            // With what has to be there behind the last row.
+            Density::Dense(dims) => put(&mut self.values, rows * dims, &from.values[..from.rows * dims + GROUP])?,
             Density::Sparse => {
                 put(&mut self.values, used, &from.values[..from.used()])?;
                 put(&mut self.indices, used, &from.indices[..from.used()])?;
@@ -454,11 +459,12 @@ impl TupleBuffer {
         }
     }
 
-    /// Features a tuple, and the values of all rows one after the other; none for sparse features.
+    /// Features a tuple, and the values of all rows one after the other, with at least [`GROUP`] numbers behind them
+    /// (a last row can be read to the end of its last group); none for sparse features.
     #[inline(always)]
     pub fn dense_values(&self) -> (usize, &[f32]) {
         match self.density {
-            Density::Dense(dims) => (dims, &self.values[..self.rows * dims]),
+            Density::Dense(dims) => (dims, &self.values),
             Density::Sparse => (0, &[]),
         }
     }
@@ -582,6 +588,15 @@ mod tests {
         }
         assert_eq!(buffer.features(2999), Features::Dense(&[2999.0, -1.0]));
         assert_eq!(buffer.matrix().expect("dense").shape(), [3000, 2]);
+        let mut all = TupleBuffer::new(Density::Dense(2), 1 << 20);
+        for _ in 0..3 {
+            all.append_all(&buffer).expect("fits");
+        }
+        assert_eq!((all.len(), all.features(8999)), (9000, Features::Dense(&[2999.0, -1.0])));
+        // A row can be read to the end of its last group.
+        for buffer in [&buffer, &all] {
+            assert!(buffer.dense_values().1.len() >= buffer.len() * 2 + GROUP);
+        }
         buffer.clear();
         assert!(buffer.is_empty());
     }

@@ -5,11 +5,11 @@
 //! there is AVX-512.) A dot product has a fixed number of partial sums that are added up in a fixed
 //! order, and multiply and add are never fused: the result has the same bits on every processor.
 
-use crate::memory::prefetch_line;
+use crate::memory::prefetch_at;
 use pulp::Simd;
 
-/// Partial sums of a dot product: two registers of AVX-512, four of AVX2.
-const LANES: usize = 32;
+/// Values that are worked on together: two registers of AVX-512, four of AVX2. A dot product has as many partial sums.
+pub const GROUP: usize = 32;
 
 /// Runs something with the widest instructions that this processor has.
 #[inline]
@@ -21,14 +21,14 @@ pub fn dispatch<Op: pulp::WithSimd>(op: Op) -> Op::Output {
 #[derive(Clone, Copy)]
 struct Sums<S: Simd> {
     /// The first `LANES / F32_LANES` are in use. Indexed by constants only, so that they are registers.
-    wide: [S::f32s; LANES],
+    wide: [S::f32s; GROUP],
     tail: [f32; 8],
 }
 
 impl<S: Simd> Sums<S> {
     #[inline(always)]
     fn zero(simd: S) -> Self {
-        Self { wide: [simd.splat_f32s(0.0); LANES], tail: [0.0; 8] }
+        Self { wide: [simd.splat_f32s(0.0); GROUP], tail: [0.0; 8] }
     }
 
     /// Adds the products of two pieces of N values, 32 or 16.
@@ -51,23 +51,29 @@ impl<S: Simd> Sums<S> {
 
     /// All of them, pairwise.
     #[inline(always)]
-    fn total(mut self, simd: S) -> f32 {
-        let mut n = LANES / S::F32_LANES;
+    fn total(self, simd: S) -> f32 {
+        let [a, b, c, d, e, f, g, h] = self.tail;
+        let tail = ((a + e) + (c + g)) + ((b + f) + (d + h));
+        self.wide_total(simd) + tail
+    }
+
+    /// Those of whole registers, pairwise.
+    #[inline(always)]
+    fn wide_total(mut self, simd: S) -> f32 {
+        let mut n = GROUP / S::F32_LANES;
         while n > 1 {
             n /= 2;
             for i in 0..n {
                 self.wide[i] = simd.add_f32s(self.wide[i], self.wide[i + n]);
             }
         }
-        let [a, b, c, d, e, f, g, h] = self.tail;
-        let tail = ((a + e) + (c + g)) + ((b + f) + (d + h));
-        simd.reduce_sum_f32s(self.wide[0]) + tail
+        simd.reduce_sum_f32s(self.wide[0])
     }
 }
 
 /// A row in pieces of 32, and at most one of 16, 8 and 4, and single values.
 struct Pieces<'a> {
-    wide: &'a [[f32; LANES]],
+    wide: &'a [[f32; GROUP]],
     sixteen: Option<&'a [f32; 16]>,
     eight: Option<&'a [f32; 8]>,
     four: Option<&'a [f32; 4]>,
@@ -81,7 +87,7 @@ fn piece<const N: usize>(x: &[f32]) -> (Option<&[f32; N]>, &[f32]) {
 
 #[inline(always)]
 fn pieces(x: &[f32]) -> Pieces<'_> {
-    let (wide, tail) = x.as_chunks::<LANES>();
+    let (wide, tail) = x.as_chunks::<GROUP>();
     let (sixteen, tail) = piece(tail);
     let (eight, tail) = piece(tail);
     let (four, rest) = piece(tail);
@@ -112,78 +118,93 @@ pub fn dot<S: Simd>(simd: S, x: &[f32], y: &[f32]) -> f32 {
     sums.total(simd)
 }
 
-/// The values of a row after its last whole group of 32 as registers, zeros behind them.
-#[inline(always)]
-fn last_group<S: Simd>(simd: S, rest: &[f32]) -> [S::f32s; LANES] {
-    let mut registers = [simd.splat_f32s(0.0); LANES];
-    for (i, register) in registers.iter_mut().enumerate().take(LANES / S::F32_LANES) {
-        let from = (i * S::F32_LANES).min(rest.len());
-        let to = (from + S::F32_LANES).min(rest.len());
-        *register = simd.partial_load_f32s(&rest[from..to]);
+/// A group of weights, where a line of the cache begins: a register that is stored across two lines cannot be
+/// loaded again before both have arrived.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub struct Group(pub [f32; GROUP]);
+
+/// `n` values, as whole groups.
+pub fn groups(n: usize) -> usize {
+    n.div_ceil(GROUP)
+}
+
+/// Which values of the last group of a row belong to it. Groups are read whole, with what lies behind the row.
+#[derive(Clone, Copy)]
+pub struct Tail<S: Simd>([S::m32s; GROUP]);
+
+impl<S: Simd> Tail<S> {
+    /// Of rows of `n` values.
+    #[inline(always)]
+    pub fn new(simd: S, n: usize) -> Self {
+        let last = n - groups(n).saturating_sub(1) * GROUP;
+        let numbers: [f32; GROUP] = std::array::from_fn(|i| i as f32);
+        let end = simd.splat_f32s(last as f32);
+        let mut masks = [simd.less_than_f32s(end, end); GROUP];
+        for (mask, numbers) in masks.iter_mut().zip(S::as_simd_f32s(&numbers).0) {
+            *mask = simd.less_than_f32s(*numbers, end);
+        }
+        Self(masks)
     }
-    registers
+
+    /// Register `i` of the last group, with zeros in place of what does not belong to the row.
+    #[inline(always)]
+    fn keep(&self, simd: S, i: usize, x: S::f32s) -> S::f32s {
+        simd.select_f32s(self.0[i], x, simd.splat_f32s(0.0))
+    }
 }
 
-/// Length of the weights that [`padded_dots`] and [`padded_axpy`] need for `n` features.
-pub fn padded(n: usize) -> usize {
-    n.next_multiple_of(LANES)
+/// What [`step_and_dots`] works on: rows of as many groups.
+pub struct Rows<'a, const AHEAD: usize> {
+    /// What is added to the weights.
+    pub x: &'a [[f32; GROUP]],
+    /// The rows between x and z.
+    pub between: [&'a [[f32; GROUP]]; AHEAD],
+    /// The row whose products are taken.
+    pub z: &'a [[f32; GROUP]],
 }
 
-/// v · y and x · y for rows x and y of the same length and weights v, padded with zeros; while at it
-/// asks for the row `soon` to be brought into the cache, a line for each line of y.
+/// v += step·x; gives v · z, and the products of z and the rows between x and z. While at it asks for the row that begins
+/// at number `soon` of `all` to be brought into the cache, a line for each line of z. What is behind v is zero and
+/// stays so.
 #[inline(always)]
-pub fn padded_dots<S: Simd>(simd: S, v: &[f32], x: &[f32], y: &[f32], soon: &[f32]) -> (f32, f32) {
+pub fn step_and_dots<S: Simd, const AHEAD: usize>(
+    simd: S,
+    tail: &Tail<S>,
+    v: &mut [Group],
+    step: f32,
+    Rows { x, between, z }: Rows<'_, AHEAD>,
+    (all, soon): (&[f32], usize),
+) -> (f32, [f32; AHEAD]) {
     /// Values in a line of the cache.
     const LINE: usize = 16;
-    let n = x.len().min(y.len());
-    let (v, _) = v.as_chunks::<LANES>();
-    let ((x, x_rest), (y, y_rest)) = (x[..n].as_chunks::<LANES>(), y[..n].as_chunks::<LANES>());
-    let (mut a, mut b) = (Sums::zero(simd), Sums::zero(simd));
-    // A row rarely starts where a line does: its last value may lie one line farther.
-    prefetch_line(&soon[n.saturating_sub(1).min(soon.len())..], 0);
-    prefetch_line(soon, n / LINE);
-    let mut line = 0;
-    for ((v, x), y) in v.iter().zip(x).zip(y) {
-        prefetch_line(soon, line);
-        prefetch_line(soon, line + 1);
-        line += LANES / LINE;
-        a.add(simd, v, y);
-        b.add(simd, x, y);
-    }
-    prefetch_line(soon, line);
-    if let Some(v) = v.get(y.len())
-        && !y_rest.is_empty()
-    {
-        let (v, x, y) = (S::as_simd_f32s(v).0, last_group(simd, x_rest), last_group(simd, y_rest));
-        for i in 0..LANES / S::F32_LANES {
-            a.wide[i] = simd.add_f32s(a.wide[i], simd.mul_f32s(v[i], y[i]));
-            b.wide[i] = simd.add_f32s(b.wide[i], simd.mul_f32s(x[i], y[i]));
-        }
-    }
-    (a.total(simd), b.total(simd))
-}
-
-/// v += step·x for padded weights v.
-#[inline(always)]
-pub fn padded_axpy<S: Simd>(simd: S, v: &mut [f32], step: f32, x: &[f32]) {
     let steps = simd.splat_f32s(step);
-    let (v, _) = v.as_chunks_mut::<LANES>();
-    let (x, rest) = x.as_chunks::<LANES>();
-    let whole = x.len();
-    for (v, x) in v.iter_mut().zip(x) {
-        let (v, x) = (S::as_mut_simd_f32s(v).0, S::as_simd_f32s(x).0);
-        for i in 0..LANES / S::F32_LANES {
-            v[i] = simd.add_f32s(v[i], simd.mul_f32s(steps, x[i]));
+    // Variables of their own, not an array: they are to be registers.
+    let (mut a, mut b, mut c) = (Sums::zero(simd), Sums::zero(simd), Sums::zero(simd));
+    let (near, far) = (between.first().unwrap_or(&x), between.last().unwrap_or(&x));
+    let last = z.len().saturating_sub(1);
+    for (i, ((((v, x), y1), y2), z)) in v.iter_mut().zip(x).zip(*near).zip(*far).zip(z).enumerate() {
+        prefetch_at(all, soon + i * GROUP);
+        prefetch_at(all, soon + i * GROUP + LINE);
+        let (v, x, z) = (S::as_mut_simd_f32s(&mut v.0).0, S::as_simd_f32s(x).0, S::as_simd_f32s(z).0);
+        let (y1, y2) = (S::as_simd_f32s(y1).0, S::as_simd_f32s(y2).0);
+        for j in 0..GROUP / S::F32_LANES {
+            let own = |x: S::f32s| if i < last { x } else { tail.keep(simd, j, x) };
+            let z = own(z[j]);
+            v[j] = simd.add_f32s(v[j], simd.mul_f32s(steps, own(x[j])));
+            a.wide[j] = simd.add_f32s(a.wide[j], simd.mul_f32s(v[j], z));
+            if AHEAD > 0 {
+                b.wide[j] = simd.add_f32s(b.wide[j], simd.mul_f32s(own(y1[j]), z));
+            }
+            if AHEAD > 1 {
+                c.wide[j] = simd.add_f32s(c.wide[j], simd.mul_f32s(own(y2[j]), z));
+            }
         }
     }
-    if let Some(v) = v.get_mut(whole)
-        && !rest.is_empty()
-    {
-        let (v, x) = (S::as_mut_simd_f32s(v).0, last_group(simd, rest));
-        for i in 0..LANES / S::F32_LANES {
-            v[i] = simd.add_f32s(v[i], simd.mul_f32s(steps, x[i]));
-        }
-    }
+    // A row rarely starts where a line does: its last value may lie one line farther.
+    prefetch_at(all, soon + z.len() * GROUP);
+    let products = [b.wide_total(simd), c.wide_total(simd)];
+    (a.wide_total(simd), std::array::from_fn(|i| products[i]))
 }
 
 /// v += step·x over the shorter of the two.
@@ -268,18 +289,38 @@ mod tests {
     struct All<'a>(&'a [f32], &'a [f32], f32);
 
     impl pulp::WithSimd for All<'_> {
-        type Output = (Vec<f32>, f32, (f32, f32));
+        type Output = (Vec<f32>, f32, [f32; 3]);
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
             let All(x, y, step) = self;
             let mut v = x.to_vec();
             axpy(simd, &mut v, step, y);
-            let mut wide = x.to_vec();
-            wide.resize(padded(x.len()), 0.0);
-            padded_axpy(simd, &mut wide, step, y);
-            let both = padded_dots(simd, &wide, x, y, y);
-            assert!(wide[..x.len()] == v && wide[x.len()..].iter().all(|pad| *pad == 0.0));
-            (v, dot(simd, x, y), both)
+            // What is behind a row is never to be seen.
+            let whole = |x: &[f32], behind: f32| {
+                let mut groups = vec![[behind; GROUP]; groups(x.len())];
+                groups.as_flattened_mut()[..x.len()].copy_from_slice(x);
+                groups
+            };
+            let tail = Tail::new(simd, x.len());
+            let mut wide: Vec<Group> = whole(x, 0.0).into_iter().map(Group).collect();
+            let (x_whole, y_whole) = (whole(x, f32::NAN), whole(y, f32::NAN));
+            let mut first = wide.clone();
+            let (alone, []) =
+                step_and_dots(simd, &tail, &mut first, step, Rows { x: &y_whole, between: [], z: &y_whole }, (y, 0));
+            let (product, [xy, yy]) = step_and_dots(
+                simd,
+                &tail,
+                &mut wide,
+                step,
+                Rows { x: &y_whole, between: [&x_whole, &y_whole], z: &y_whole },
+                (y, 0),
+            );
+            assert!(alone.to_bits() == product.to_bits());
+            let products = [product, xy, yy];
+            let wide: Vec<f32> = wide.iter().flat_map(|group| group.0).collect();
+            let (wide, behind) = wide.split_at(x.len());
+            assert!(wide == v && behind.iter().all(|value| *value == 0.0));
+            (v, dot(simd, x, y), products)
         }
     }
 
@@ -289,11 +330,11 @@ mod tests {
             let (a, b): (Vec<f32>, Vec<f32>) = x.iter().copied().unzip();
             let exact: f64 = x.iter().map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             let size: f64 = x.iter().map(|(a, b)| f64::from(a * b).abs()).sum();
-            let (v, product, both) = dispatch(All(&a, &b, step));
+            let (v, product, three) = dispatch(All(&a, &b, step));
             prop_assert!((f64::from(product) - exact).abs() <= 1e-5 * size.max(1.0));
             prop_assert!(v.iter().zip(&x).all(|(v, (a, b))| *v == a + step * b));
             let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * (size as f32).max(1.0);
-            prop_assert!(near(both.0, wide_dot(&v, &b)) && near(both.1, product));
+            prop_assert!(near(three[0], wide_dot(&v, &b)) && near(three[1], product) && near(three[2], wide_dot(&b, &b)));
         }
 
         #[test]

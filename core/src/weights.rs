@@ -11,7 +11,7 @@
 
 use crate::dense::Line;
 use crate::tuples::{Density, Features};
-use crate::vector::{axpy, dot, padded, soft_threshold};
+use crate::vector::{GROUP, Group, axpy, dot, groups, soft_threshold};
 use crate::{Error, Result};
 use pulp::Simd;
 use serde::{Deserialize, Serialize};
@@ -213,7 +213,7 @@ pub struct Weights {
     bias_first: Vec<f32>,
     bias_second: Vec<f32>,
     /// The weights of one dense output with zeros behind them, during a run of steps.
-    padded: Vec<f32>,
+    padded: Vec<Group>,
     /// Gradient of a mini-batch, for the rules that must see its sum; zero between batches.
     gradient: Vec<f32>,
     bias_gradient: Vec<f32>,
@@ -580,15 +580,18 @@ impl Weights {
         if self.scale < LINE_SCALE {
             self.fold();
         }
-        extend(&mut self.padded, padded(self.v.len()), 0.0)?;
-        self.padded[..self.v.len()].copy_from_slice(&self.v);
+        extend(&mut self.padded, groups(self.v.len()), Group([0.0; GROUP]))?;
+        for (group, v) in self.padded.iter_mut().zip(self.v.chunks(GROUP)) {
+            group.0[..v.len()].copy_from_slice(v);
+        }
         Ok(Line { v: &mut self.padded, scale: &mut self.scale, bias: &mut self.bias[0] })
     }
 
     /// See [`Self::line`].
     pub fn end_line(&mut self) {
-        let n = self.v.len();
-        self.v.copy_from_slice(&self.padded[..n]);
+        for (v, group) in self.v.chunks_mut(GROUP).zip(&self.padded) {
+            v.copy_from_slice(&group.0[..v.len()]);
+        }
     }
 
     /// w *= factor, in constant time; a factor that is not positive gives zero.
