@@ -223,7 +223,7 @@ mod tests {
             buffer.push(if number(row + 77_777) > 0.0 { 1.0 } else { -1.0 }, Features::Dense(&x)).expect("fits");
         }
         buffer.arrange(true, i64::from(seed), 0, 0).expect("memory");
-        let step = Step { rate: 0.3, shrink: 0.99, intercept: seed % 2 == 0 };
+        let step = Step { rate: 0.3, shrink: 0.99, intercept: seed.is_multiple_of(2) };
         let (mut v, mut scale, mut bias) = (vec![Group([0.0; GROUP]); groups(dims)], 1.0, 0.0);
         dispatch(All(loss, step, buffer.visits(), &mut v, &mut scale, &mut bias));
 
