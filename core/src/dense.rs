@@ -1,11 +1,12 @@
 //! The inner loop of most trainings: dense tuples, one score, plain SGD, batch size 1.
 //!
-//! A step cannot begin before the one before it has ended: dot product, sum of lanes, loss, division,
-//! update, and the next dot product waits for the updated weights. At few features this chain, not
-//! memory or arithmetic, takes the time. It is cut by linearity: the next tuple's score is taken with
-//! the weights *before* this step, and what the step adds is added to it,
-//! (w + step·x)·x′ = w·x′ + step·(x·x′), so two steps are always in progress. The result is the same but
-//! for rounding.
+//! A step cannot begin before the one before it has ended: dot product, sum of lanes, loss, update, and the next dot
+//! product waits for the updated weights. At few features this chain, not memory or arithmetic, takes the time. It is
+//! cut by linearity: a tuple's score is taken with the weights one or two steps *before* its turn, and what those
+//! steps add is added to it, (w + step·x)·x′ = w·x′ + step·(x·x′). The result is the same but for rounding.
+//!
+//! Each step goes over the weights once: they are changed, and multiplied with the row that comes into view, while they
+//! are in registers. For long rows nothing is taken ahead; there the products cost more than the chain.
 //!
 //! The row that will be needed next is brought into the cache line by line while another is worked on:
 //! asking for a whole row at once would exceed what the processor keeps track of.
