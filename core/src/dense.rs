@@ -14,7 +14,7 @@
 use crate::loss::{Objective, Point};
 use crate::memory::prefetch_at;
 use crate::tuples::Visits;
-use crate::vector::{GROUP, Group, Rows, Tail, groups, step_and_dots};
+use crate::vector::{GROUP, Group, StepRows, Tail, groups, step_and_dots};
 use pulp::Simd;
 
 /// Bytes of tuples to be on their way into the cache.
@@ -102,8 +102,8 @@ impl Line<'_> {
         let v = &mut self.v[..groups];
         let (mut scale, mut bias) = (*self.scale, *self.bias);
         let bias_rate = if step.intercept { step.rate } else { 0.0 };
-        // What the weights are multiplied by in the steps until a row is due.
-        let shrinks = [1.0, step.shrink, step.shrink * step.shrink];
+        // What one step and two steps leave of the weights.
+        let (shrink, shrink2) = (step.shrink, step.shrink * step.shrink);
 
         // Tuples i + 1 and i + 2: their scores without the steps from i on.
         let (mut known, mut known2) = (0f32, 0f32);
@@ -114,17 +114,17 @@ impl Line<'_> {
         let mut x2 = values(row_at(rows.start + 2));
         let nothing = (all, 0);
         let mut products = |z, y| {
-            let (dot, [gram]) = step_and_dots(simd, &tail, v, 0.0, Rows { x, between: [y], z }, nothing);
+            let (dot, [gram]) = step_and_dots(simd, &tail, v, 0.0, StepRows { x, between: [y], z }, nothing);
             (dot, gram)
         };
         let mut score = scale * products(x, x).0 + bias;
         if AHEAD > 0 {
             let (dot, gram) = products(x1, x);
-            (known, gram01) = (shrinks[1] * scale * dot + bias, gram);
+            (known, gram01) = (shrink * scale * dot + bias, gram);
         }
         if AHEAD > 1 {
             let (dot, gram) = products(x2, x);
-            (known2, gram02) = (shrinks[2] * scale * dot + bias, gram);
+            (known2, gram02) = (shrink2 * scale * dot + bias, gram);
             gram12 = products(x2, x1).1;
         }
         let mut turn = loss.turn(labels[*first as usize]);
@@ -137,8 +137,8 @@ impl Line<'_> {
             let soon = row_at(at + far) as usize * dims;
             let z = values(row_at(at + 1 + AHEAD));
             let turn_next = loss.turn(labels[row_at(at + 1) as usize]);
-            let per_slope = -(step.rate * shrinks[1]) * gram01 - bias_rate;
-            let per_slope2 = -(step.rate * shrinks[2]) * gram02 - bias_rate;
+            let per_slope = -(step.rate * shrink) * gram01 - bias_rate;
+            let per_slope2 = -(step.rate * shrink2) * gram02 - bias_rate;
 
             let y = labels[row];
             let (point, slope) = loss.turned(y, score);
@@ -150,21 +150,21 @@ impl Line<'_> {
 
             let last = -(step.rate / scale) * slope;
             bias -= bias_rate * slope;
-            scale *= step.shrink;
+            scale *= shrink;
             let soon = (all, soon);
             if AHEAD > 1 {
-                let rows = Rows { x, between: [x1, x2], z };
+                let rows = StepRows { x, between: [x1, x2], z };
                 let (dot, [gram1, gram2]) = step_and_dots(simd, &tail, v, last, rows, soon);
-                known2 = shrinks[2] * scale * dot + bias;
+                known2 = shrink2 * scale * dot + bias;
                 (gram01, gram02, gram12) = (gram12, gram1, gram2);
                 (x, x1, x2) = (x1, x2, z);
             } else if AHEAD > 0 {
-                let (dot, [gram]) = step_and_dots(simd, &tail, v, last, Rows { x, between: [x1], z }, soon);
-                known = shrinks[1] * scale * dot + bias;
+                let (dot, [gram]) = step_and_dots(simd, &tail, v, last, StepRows { x, between: [x1], z }, soon);
+                known = shrink * scale * dot + bias;
                 gram01 = gram;
                 (x, x1) = (x1, z);
             } else {
-                let (dot, []) = step_and_dots(simd, &tail, v, last, Rows { x, between: [], z }, soon);
+                let (dot, []) = step_and_dots(simd, &tail, v, last, StepRows { x, between: [], z }, soon);
                 score = turn_next * (scale * dot + bias);
                 x = z;
             }
@@ -213,6 +213,7 @@ mod tests {
     fn check<L: Objective>(
         loss: L,
         slope: impl Fn(f64, f64) -> f64,
+        kink: Option<f64>,
         dims: usize,
         tuples: usize,
         seed: u32,
@@ -234,6 +235,9 @@ mod tests {
             let row = *row as usize;
             let Features::Dense(x) = buffer.features(row) else { unreachable!("dense") };
             let score: f64 = x.iter().zip(&w).map(|(x, w)| f64::from(*x) * w).sum::<f64>() + b;
+            // Where the slope jumps, rounding decides.
+            let margin = f64::from(buffer.label(row)) * score;
+            prop_assume!(kink.is_none_or(|kink| (margin - kink).abs() > 1e-5));
             let slope = 0.3 * slope(f64::from(buffer.label(row)), score) * f64::from(weight(row));
             w.iter_mut().zip(x).for_each(|(w, x)| *w = 0.99 * (*w - slope * f64::from(*x)));
             if step.intercept {
@@ -257,10 +261,9 @@ mod tests {
             tuples in 1usize..80,
             seed: u32,
         ) {
-            check(LogLoss, |y, p| -y * sigmoid(-y * p), dims, tuples, seed)?;
-            check(SquaredError, |y, p| p - y, dims, tuples, seed)?;
-            // Where a margin is nearly 1, rounding decides: rows are too random for that.
-            check(Hinge, |y, p| if y * p < 1.0 { -y } else { 0.0 }, dims, tuples, seed)?;
+            check(LogLoss, |y, p| -y * sigmoid(-y * p), None, dims, tuples, seed)?;
+            check(SquaredError, |y, p| p - y, None, dims, tuples, seed)?;
+            check(Hinge, |y, p| if y * p < 1.0 { -y } else { 0.0 }, Some(1.0), dims, tuples, seed)?;
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "a prefetch is a hint: it neither reads nor writes")]
 
 /// Bytes of a cache line.
-pub const LINE: usize = 64;
+const LINE: usize = 64;
 /// Lines asked for; beyond them the processor's own prefetching has found the row.
 const MOST_LINES: usize = 8;
 
@@ -23,26 +23,14 @@ pub fn prefetch_at<T>(slice: &[T], at: usize) {
 /// Asks for the memory of a slice (its first lines) to be brought into the cache.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let start = slice.as_ptr().cast::<i8>();
-        let bytes = size_of_val(slice);
-        let mut at = 0;
-        let ask = |at: usize| {
-            // SAFETY: a prefetch of any address is harmless; this one lies in the slice.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch(start.wrapping_add(at), std::arch::x86_64::_MM_HINT_T1);
-            }
-        };
-        while at < bytes && at < LINE * MOST_LINES {
-            ask(at);
-            at += LINE;
-        }
-        // A slice rarely starts where a line does: its last byte may lie one line farther.
-        if bytes > 0 && bytes < LINE * MOST_LINES {
-            ask(bytes - 1);
-        }
+    let line = LINE / size_of::<T>().clamp(1, LINE);
+    let mut at = 0;
+    while at < slice.len() && at < line * MOST_LINES {
+        prefetch_at(slice, at);
+        at += line;
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = slice;
+    // A slice rarely starts where a line does: its last element may lie one line farther.
+    if !slice.is_empty() && slice.len() < line * MOST_LINES {
+        prefetch_at(slice, slice.len() - 1);
+    }
 }

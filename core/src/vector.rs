@@ -155,7 +155,7 @@ impl<S: Simd> Tail<S> {
 }
 
 /// What [`step_and_dots`] works on: rows of as many groups.
-pub struct Rows<'a, const AHEAD: usize> {
+pub struct StepRows<'a, const AHEAD: usize> {
     /// What is added to the weights.
     pub x: &'a [[f32; GROUP]],
     /// The rows between x and z.
@@ -173,7 +173,7 @@ pub fn step_and_dots<S: Simd, const AHEAD: usize>(
     tail: &Tail<S>,
     v: &mut [Group],
     step: f32,
-    Rows { x, between, z }: Rows<'_, AHEAD>,
+    StepRows { x, between, z }: StepRows<'_, AHEAD>,
     (all, soon): (&[f32], usize),
 ) -> (f32, [f32; AHEAD]) {
     /// Values in a line of the cache.
@@ -305,14 +305,20 @@ mod tests {
             let mut wide: Vec<Group> = whole(x, 0.0).into_iter().map(Group).collect();
             let (x_whole, y_whole) = (whole(x, f32::NAN), whole(y, f32::NAN));
             let mut first = wide.clone();
-            let (alone, []) =
-                step_and_dots(simd, &tail, &mut first, step, Rows { x: &y_whole, between: [], z: &y_whole }, (y, 0));
+            let (alone, []) = step_and_dots(
+                simd,
+                &tail,
+                &mut first,
+                step,
+                StepRows { x: &y_whole, between: [], z: &y_whole },
+                (y, 0),
+            );
             let (product, [xy, yy]) = step_and_dots(
                 simd,
                 &tail,
                 &mut wide,
                 step,
-                Rows { x: &y_whole, between: [&x_whole, &y_whole], z: &y_whole },
+                StepRows { x: &y_whole, between: [&x_whole, &y_whole], z: &y_whole },
                 (y, 0),
             );
             assert!(alone.to_bits() == product.to_bits());
