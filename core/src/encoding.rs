@@ -7,6 +7,7 @@
 //! of its place in the day, the week and the year. An array becomes a feature for each element.
 
 use crate::circle::on_circle;
+use crate::short;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -398,11 +399,40 @@ struct Ready {
     first: u32,
     own: u32,
     /// The place of each category or label.
-    places: FxHashMap<Box<[u8]>, u32>,
+    places: Places,
     /// Of a number, ranks or seconds one; of an array one for each element.
     lines: Vec<Line>,
     /// Turns in a second, for each period.
     turns: Vec<f64>,
+}
+
+/// Categories or labels by what they are. Most are short.
+#[derive(Debug, Default)]
+struct Places {
+    short: FxHashMap<(usize, [u64; 2]), u32>,
+    long: FxHashMap<Box<[u8]>, u32>,
+}
+
+impl Places {
+    fn of(values: &[String]) -> Self {
+        let mut this = Self::default();
+        for (i, value) in (0..).zip(values) {
+            match short::words(value.as_bytes()) {
+                Some(words) => this.short.insert((value.len(), words), i),
+                None => this.long.insert(value.as_bytes().into(), i),
+            };
+        }
+        this
+    }
+
+    #[inline(always)]
+    fn get(&self, value: &[u8]) -> Option<u32> {
+        match short::words(value) {
+            Some(words) => self.short.get(&(value.len(), words)),
+            None => self.long.get(value),
+        }
+        .copied()
+    }
 }
 
 impl Encoder {
@@ -413,12 +443,12 @@ impl Encoder {
             let mut ready = Ready {
                 first,
                 own: column.own_width() as u32,
-                places: FxHashMap::default(),
+                places: Places::default(),
                 lines: Vec::new(),
                 turns: Vec::new(),
             };
             if let Kind::OneHot { values, .. } | Kind::Ordinal { values, .. } = &column.kind {
-                ready.places = (0u32..).zip(values).map(|(i, value)| (value.as_bytes().into(), i)).collect();
+                ready.places = Places::of(values);
             }
             match &column.kind {
                 Kind::Number(scale) | Kind::Ordinal { scale, .. } => ready.lines.push(Line::of(scale)),
@@ -511,7 +541,9 @@ impl Encoder {
             (_, Value::Nested) => return Err(Fault::Dimensions(number)),
             (Kind::Number(_), value) => {
                 let x = number_of(value)?;
-                lines.iter().for_each(|line| put(*first, line.apply(x)));
+                if let Some(line) = lines.first() {
+                    put(*first, line.apply(x));
+                }
             }
             (Kind::OneHot { values, other }, _) => match places.get(text) {
                 Some(place) => put(first + place, 1.0),
@@ -522,7 +554,7 @@ impl Encoder {
             // A label that did not exist has no rank: the mean.
             (Kind::Ordinal { .. }, _) => {
                 if let (Some(place), Some(line)) = (places.get(text), lines.first()) {
-                    put(*first, line.apply(f64::from(*place)));
+                    put(*first, line.apply(f64::from(place)));
                 }
             }
             (Kind::Time { .. }, value) => {

@@ -31,6 +31,7 @@ pub mod permute;
 pub mod plumber;
 pub mod report;
 pub mod scaling;
+pub mod short;
 pub mod trainer;
 pub mod transfer;
 pub mod tuples;

@@ -340,12 +340,14 @@ impl Model {
         {
             return Err(Error::FeatureCount { expected: n, found: x.len() });
         }
-        for row in self.weights.chunks_exact(self.row_len()) {
+        let mut weights: &[f32] = &self.weights;
+        while let Some((row, rest)) = weights.split_at_checked(self.row_len()) {
             let sum = match x {
                 Features::Dense(x) => wide_dot(&row[..n], x),
                 Features::Sparse(k, x) => sparse_dot(&row[..n], k, x),
             };
             scores.push(f64::from(sum + row[n]));
+            weights = rest;
         }
         Ok(())
     }

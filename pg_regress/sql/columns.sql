@@ -257,3 +257,24 @@ SELECT predict('of times', x) FROM (SELECT time '12:00' AS tm, 1 AS iv) AS x;
 SELECT refused($$SELECT train_sgd('huge', 'y', '{x}') FROM (SELECT 1) AS one$$) FROM (SELECT 1) AS two;
 CREATE TABLE huge AS SELECT i % 2 = 0 AS y, CASE i % 2 WHEN 0 THEN 1.7e308 ELSE -1.7e308 END::float8 AS x FROM generate_series(1, 10) AS i;
 SELECT refused($$SELECT train_sgd('huge', 'y', '{x}')$$);
+-- Two calls for one row score it once. Neighbours that differ in one column only, or not at all, stay apart; values in line,
+-- compressed and out of line; and a call that some rows are not asked for.
+CREATE TABLE alike AS SELECT i AS id, (i % 3)::text AS y, repeat('a', i % 2) || repeat('b', i % 5 / 4 * 17) AS a, CASE i % 7 WHEN 0 THEN NULL ELSE (i % 3)::numeric END AS b,
+    ARRAY[i % 2, (i % 11 = 0)::int]::real[] AS c, timestamptz '2026-01-01 UTC' + i / 40 * interval '1 hour' AS d, i % 4 = 0 AS e
+    FROM generate_series(1, 400) AS i ORDER BY i / 50, md5(i::text);
+INSERT INTO alike SELECT 1000 + i, i % 3, repeat(CASE WHEN i % 2 = 0 THEN 'long' ELSE 'longer' END, 1000), 1, '{1,2}', '2026-01-01', true FROM generate_series(1, 20) AS i;
+ALTER TABLE alike ALTER a SET STORAGE EXTERNAL;
+INSERT INTO alike SELECT 2000 + i, i % 3, repeat(CASE WHEN i % 2 = 0 THEN 'long' ELSE 'longer' END, 1000), 1, '{1,2}', '2026-01-01', true FROM generate_series(1, 20) AS i;
+SELECT train_sgd('alike', 'y', '{a,b,c,d,e}', on_null => 'mean', model_name => 'alike', max_epochs => 2) > 0 AS trained;
+CREATE TEMP TABLE alone AS SELECT id, predict_proba('alike', t) AS p FROM alike AS t;
+SELECT count(*), count(*) FILTER (WHERE probability <> p) AS differ, count(DISTINCT p) > 30 AS various
+    FROM (SELECT id, prediction, probability FROM alike PREDICT BY 'alike') AS x JOIN alone USING (id) WHERE prediction IS NOT NULL;
+SELECT count(p0) AS both, count(p1) AS one, count(*) FILTER (WHERE p0 <> p OR p1 <> p) AS differ FROM (
+    SELECT id, CASE id % 2 WHEN 0 THEN predict_proba('alike', t) END AS p0, CASE WHEN id % 3 < 2 THEN predict_proba('alike', t) END AS p1, predict('alike', t) FROM alike AS t OFFSET 0) AS x
+    JOIN alone USING (id);
+CREATE TABLE of_arrays AS SELECT id, y AS label, c || e::int::real AS features_v, CASE WHEN e THEN '{1,2}'::int[] ELSE '{1,3}' END AS features_k, c AS v FROM alike;
+SELECT train_sgd('of_arrays', 'label', '{features_v}', model_name => 'alike arrays', max_epochs => 2) > 0 AS dense, train_sgd('of_arrays', 'label', '{features_k,v}', model_name => 'alike pairs', max_epochs => 2) > 0 AS sparse;
+CREATE TEMP TABLE alone_arrays AS SELECT id, predict_proba('alike arrays', features_v) AS p FROM of_arrays;
+CREATE TEMP TABLE alone_pairs AS SELECT id, predict_proba('alike pairs', features_k, v) AS p FROM of_arrays;
+SELECT count(*), count(*) FILTER (WHERE probability <> p) AS differ, count(DISTINCT p) FROM (SELECT * FROM of_arrays PREDICT BY 'alike arrays') AS x JOIN alone_arrays USING (id) WHERE prediction IS NOT NULL;
+SELECT count(*), count(*) FILTER (WHERE probability <> p) AS differ, count(DISTINCT p) FROM (SELECT * FROM of_arrays PREDICT BY 'alike pairs') AS x JOIN alone_pairs USING (id) WHERE prediction IS NOT NULL;

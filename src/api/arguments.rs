@@ -107,9 +107,13 @@ impl Spread {
         true
     }
 
-    /// How many there are.
-    pub fn len(&self, call: Call) -> usize {
-        if self.row.is_none() { call.len().saturating_sub(self.from) } else { self.values.len() }
+    /// All columns of this call, NULL as `None`, behind what `columns` has.
+    pub fn collect(&self, call: Call, columns: &mut Vec<Option<pg_sys::Datum>>) {
+        if self.row.is_none() {
+            columns.extend(call.all().iter().skip(self.from).map(|arg| (!arg.isnull).then_some(arg.value)));
+        } else {
+            columns.extend(self.values.iter().zip(&self.nulls).map(|(value, null)| (!null).then_some(*value)));
+        }
     }
 
     /// Column `i` of this call, NULL as `None`.
@@ -132,13 +136,15 @@ impl Call {
         unsafe { (*self.0).nargs as usize }
     }
 
+    /// All arguments.
+    fn all<'a>(self) -> &'a [pg_sys::NullableDatum] {
+        // SAFETY: as above; the frame has so many, and lasts as long as the call.
+        unsafe { (*self.0).args.as_slice((*self.0).nargs as usize) }
+    }
+
     /// Argument `i`, NULL as `None`.
     pub fn get(self, i: usize) -> Option<pg_sys::Datum> {
-        // SAFETY: as above; `i` is below `len` by the function's declaration.
-        unsafe {
-            let args = (*self.0).args.as_slice((*self.0).nargs as usize);
-            args.get(i).filter(|arg| !arg.isnull).map(|arg| arg.value)
-        }
+        self.all().get(i).filter(|arg| !arg.isnull).map(|arg| arg.value)
     }
 
     /// The actual type of argument `i`. A call without that knowledge (the fast-path protocol) is an

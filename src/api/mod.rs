@@ -4,6 +4,7 @@ mod advise;
 mod aggregate;
 mod arguments;
 pub mod encode;
+mod last_row;
 mod models;
 mod predict;
 mod roc_auc;

@@ -6,6 +6,7 @@
 
 use super::arguments::{Call, Spread};
 use super::encode::{RowEncoder, names};
+use super::last_row;
 use crate::catalog::{self, ModelKey};
 use crate::customscan::tuple_shuffle::element_of;
 use crate::error::{self, ColumnNames, RowError};
@@ -88,6 +89,8 @@ struct Site {
     spread: Option<Spread>,
     /// For the same model, where it encodes columns.
     encoder: Option<RowEncoder>,
+    /// Of the same model, where scoring costs more than comparing.
+    last_row: Option<last_row::Shared>,
 }
 
 #[allow(ffi_unwind_calls, reason = "what raises nothing does not unwind")]
@@ -147,6 +150,7 @@ impl Site {
             row: (Vec::new(), Vec::new()),
             spread: None,
             encoder: None,
+            last_row: None,
         }
     }
 
@@ -205,6 +209,7 @@ impl Site {
     /// What is known of columns is for one model.
     fn forget_columns(&mut self) {
         self.encoder = None;
+        self.last_row = None;
         if let Some(columns) = self.columns.take() {
             // SAFETY: a copy made by `find_columns`.
             unsafe { pg_sys::FreeTupleDesc(columns.descriptor) };
@@ -263,7 +268,7 @@ impl Site {
                 if !unsafe { spread.read(call) } {
                     return None;
                 }
-                self.datums.extend((0..spread.len(call)).map(|i| spread.get(call, i)));
+                spread.collect(call, &mut self.datums);
                 // Only a first call asks for types.
                 Some(if self.encoder.is_some() { Vec::new() } else { spread.types().to_vec() })
             }
@@ -325,8 +330,29 @@ impl Site {
         })
     }
 
+    /// Scores by `score` the row whose columns are in `self.datums`, unless another call has just done so.
+    fn score_once(&mut self, score: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
+        let Some(last) = self.last_row.as_ref().filter(|row| last_row::is_shared(row)).map(Rc::clone) else {
+            return score(self);
+        };
+        {
+            let known = last.borrow();
+            // SAFETY: the datums are of the types that it was made for.
+            if let Some(scores) = unsafe { known.scores(&self.datums) } {
+                self.scores.clear();
+                self.scores.extend_from_slice(scores?);
+                return Some(());
+            }
+        }
+        let scored = score(self);
+        let scores = scored.map(|()| self.scores.as_slice());
+        // SAFETY: as above.
+        unsafe { last.borrow_mut().keep(&self.datums, scores) };
+        scored
+    }
+
     /// Scores columns that the model encodes.
-    fn score_encoded(&mut self, call: Call, model: &Model, encoding: &Encoding) -> Option<()> {
+    fn score_encoded(&mut self, call: Call, model: &Rc<Model>, encoding: &Encoding) -> Option<()> {
         if matches!(self.input, Input::Dense(_) | Input::Sparse(..)) {
             error::fail(
                 PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
@@ -338,26 +364,37 @@ impl Site {
             );
         }
         let types = self.read_columns(call, model)?;
-        let Self { encoder, datums, scores, .. } = self;
-        let encoder = encoder.get_or_insert_with(|| RowEncoder::new(encoding.clone(), &types));
-        let datum = |i: usize| datums.get(i).copied().flatten();
-        // SAFETY: the datums are the model's columns, of the types that the encoder was made for.
-        unsafe {
-            // One score needs no row of features.
-            if model.weights.len() == model.row_len() {
-                scores.clear();
-                scores.push(encoder.score(&model.weights, datum)?);
-            } else {
-                let row = encoder.encode(datum)?;
-                let features = if encoding.sparse {
-                    Features::Sparse(&row.indices, &row.values)
-                } else {
-                    Features::Dense(&row.values)
-                };
-                model.scores(features, scores).unwrap_or_else(|e| error::raise(e));
-            }
+        if self.encoder.is_none() {
+            self.encoder = Some(RowEncoder::new(encoding.clone(), &types));
+            self.share_rows(model, &types);
         }
-        Some(())
+        self.score_once(|Self { encoder, datums, scores, .. }| {
+            let encoder = encoder.as_mut()?;
+            let datum = |i: usize| datums.get(i).copied().flatten();
+            // SAFETY: the datums are the model's columns, of the types that the encoder was made for.
+            unsafe {
+                // One score needs no row of features.
+                if model.weights.len() == model.row_len() {
+                    scores.clear();
+                    scores.push(encoder.score(&model.weights, datum)?);
+                } else {
+                    let row = encoder.encode(datum)?;
+                    let features = if encoding.sparse {
+                        Features::Sparse(&row.indices, &row.values)
+                    } else {
+                        Features::Dense(&row.values)
+                    };
+                    model.scores(features, scores).unwrap_or_else(|e| error::raise(e));
+                }
+            }
+            Some(())
+        })
+    }
+
+    /// From now on a row that another call has just scored is not scored again. Not for a model value, which is another
+    /// one in each call.
+    fn share_rows(&mut self, model: &Rc<Model>, types: &[pg_sys::Oid]) {
+        self.last_row = self.model.is_some().then(|| last_row::of(model, types));
     }
 
     /// Raises the error of an array argument.
@@ -433,10 +470,30 @@ impl Site {
     }
 
     /// Scores the features in the call, into `self.scores`; `None` if they are NULL.
-    fn score(&mut self, call: Call, model: &Model) -> Option<()> {
+    fn score(&mut self, call: Call, model: &Rc<Model>) -> Option<()> {
         if let Some(encoding) = &model.header.encoding {
             return self.score_encoded(call, model, encoding);
         }
+        let arrays = match self.input {
+            Input::Dense(_) => 1,
+            Input::Sparse(..) => 2,
+            _ => 0,
+        };
+        // A single product costs no more than comparing its array.
+        if model.outputs() == 1 || arrays == 0 {
+            return self.score_features(call, model);
+        }
+        if self.last_row.is_none() {
+            let types: Vec<pg_sys::Oid> = (1..=arrays).map(|i| call.type_of(i)).collect();
+            self.share_rows(model, &types);
+        }
+        self.datums.clear();
+        self.datums.extend((1..=arrays).map(|i| call.get(i)));
+        self.score_once(|site| site.score_features(call, model))
+    }
+
+    /// Scores arrays, or a row or columns that hold them.
+    fn score_features(&mut self, call: Call, model: &Model) -> Option<()> {
         let sparse = match self.input {
             Input::Dense(element) => {
                 let datum = call.get(1)?;

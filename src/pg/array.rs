@@ -116,6 +116,23 @@ pub unsafe fn is_toasted(datum: pg_sys::Datum) -> bool {
     first == 1 || first & 3 == 2
 }
 
+/// Bytes of a value as it is stored, with its header; `None` where that is only a pointer to the value.
+///
+/// # Safety
+/// `datum` is a valid varlena.
+#[inline(always)]
+pub unsafe fn stored_len(datum: pg_sys::Datum) -> Option<usize> {
+    let at = datum.cast_mut_ptr::<u8>();
+    // SAFETY: by contract; the first byte tells the size of the header, which tells the length of both.
+    unsafe {
+        match *at {
+            1 => None,
+            first if first & 1 == 1 => Some(usize::from(first >> 1)),
+            _ => Some((at.cast::<u32>().read_unaligned() >> 2) as usize),
+        }
+    }
+}
+
 /// Gives a plain varlena: itself, or a detoasted copy in `temporary`.
 ///
 /// # Safety

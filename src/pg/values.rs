@@ -10,21 +10,13 @@ use std::collections::HashMap;
 /// How values of a type are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Read {
-    Bool,
-    Int2,
-    Int4,
-    Int8,
-    Float4,
-    Float8,
+    /// In the datum itself.
+    Word(Word),
     Numeric,
     /// text and varchar: the bytes.
     Bytes,
     /// A label, by its oid.
     Enum,
-    Date,
-    /// Microseconds.
-    Moment,
-    Time,
     TimeWithZone,
     Interval,
     Array(Element),
@@ -32,6 +24,44 @@ enum Read {
     SparseVector,
     /// The text form that the type's output function gives.
     Text,
+}
+
+/// Numbers that a datum holds, and times as seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Bool,
+    Int2,
+    Int4,
+    Int8,
+    Float4,
+    Float8,
+    Date,
+    Moment,
+    Time,
+}
+
+impl Word {
+    #[inline(always)]
+    fn number(self, word: usize) -> f64 {
+        match self {
+            Self::Bool => f64::from(u8::from(word as u8 != 0)),
+            Self::Int2 => f64::from(word as i16),
+            Self::Int4 => f64::from(word as i32),
+            Self::Int8 => word as i64 as f64,
+            Self::Float4 => f64::from(f32::from_bits(word as u32)),
+            Self::Float8 => f64::from_bits(word as u64),
+            // The two ends of time are not numbers.
+            Self::Date => match word as i32 {
+                i32::MIN | i32::MAX => f64::INFINITY,
+                days => f64::from(days) * DAY,
+            },
+            Self::Moment => match word as i64 {
+                i64::MIN | i64::MAX => f64::INFINITY,
+                micros => micros as f64 / 1e6,
+            },
+            Self::Time => word as i64 as f64 / 1e6,
+        }
+    }
 }
 
 /// Seconds of a day; 30 days are a month, as in a comparison of intervals.
@@ -42,12 +72,12 @@ fn of_type(oid: pg_sys::Oid) -> Option<(Nature, Read)> {
     let base = types::base_type(oid);
     let element = types::element(base);
     Some(match base {
-        pg_sys::BOOLOID => (Nature::Number, Read::Bool),
-        pg_sys::INT2OID => (Nature::Number, Read::Int2),
-        pg_sys::INT4OID => (Nature::Number, Read::Int4),
-        pg_sys::INT8OID => (Nature::Number, Read::Int8),
-        pg_sys::FLOAT4OID => (Nature::Number, Read::Float4),
-        pg_sys::FLOAT8OID => (Nature::Number, Read::Float8),
+        pg_sys::BOOLOID => (Nature::Number, Read::Word(Word::Bool)),
+        pg_sys::INT2OID => (Nature::Number, Read::Word(Word::Int2)),
+        pg_sys::INT4OID => (Nature::Number, Read::Word(Word::Int4)),
+        pg_sys::INT8OID => (Nature::Number, Read::Word(Word::Int8)),
+        pg_sys::FLOAT4OID => (Nature::Number, Read::Word(Word::Float4)),
+        pg_sys::FLOAT8OID => (Nature::Number, Read::Word(Word::Float8)),
         pg_sys::NUMERICOID => (Nature::Number, Read::Numeric),
         pg_sys::INTERVALOID => (Nature::Number, Read::Interval),
         pg_sys::TEXTOID | pg_sys::VARCHAROID => (Nature::Category, Read::Bytes),
@@ -58,9 +88,9 @@ fn of_type(oid: pg_sys::Oid) -> Option<(Nature, Read)> {
         | pg_sys::INETOID
         | pg_sys::CIDROID
         | pg_sys::MACADDROID => (Nature::Category, Read::Text),
-        pg_sys::DATEOID => (Nature::Date, Read::Date),
-        pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID => (Nature::Moment, Read::Moment),
-        pg_sys::TIMEOID => (Nature::TimeOfDay, Read::Time),
+        pg_sys::DATEOID => (Nature::Date, Read::Word(Word::Date)),
+        pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID => (Nature::Moment, Read::Word(Word::Moment)),
+        pg_sys::TIMEOID => (Nature::TimeOfDay, Read::Word(Word::Time)),
         pg_sys::TIMETZOID => (Nature::TimeOfDay, Read::TimeWithZone),
         _ if element.is_some() => (Nature::Array, Read::Array(element?)),
         _ if types::vector(base) == Some(Vector::Sparse) => (Nature::Sparse, Read::SparseVector),
@@ -119,18 +149,31 @@ impl Reader {
     ///
     /// # Safety
     /// `datum` is of the reader's type, and lives as long as the result.
+    #[inline(always)]
     pub unsafe fn value(&mut self, datum: Option<pg_sys::Datum>) -> Value<'_> {
         let Some(datum) = datum else { return Value::Null };
+        match self.read {
+            Read::Word(read) => Value::Number(read.number(datum.value())),
+            // SAFETY: by contract; what is plain is read where it lies, without a call of the server.
+            Read::Bytes if unsafe { !array::is_toasted(datum) } => unsafe {
+                let (at, len) = array::plain(datum, pg_sys::CurrentMemoryContext);
+                Value::Text(core::slice::from_raw_parts(at, len))
+            },
+            // SAFETY: by contract.
+            _ => unsafe { self.value_of_other(datum) },
+        }
+    }
+
+    /// A value of any type; out of line, so that the usual ones are not held up.
+    ///
+    /// # Safety
+    /// As for `value`.
+    unsafe fn value_of_other(&mut self, datum: pg_sys::Datum) -> Value<'_> {
         let word = datum.value();
         // SAFETY: by contract, in each arm the type is the one that is read.
         unsafe {
             Value::Number(match self.read {
-                Read::Bool => f64::from(u8::from(word as u8 != 0)),
-                Read::Int2 => f64::from(word as i16),
-                Read::Int4 => f64::from(word as i32),
-                Read::Int8 => word as i64 as f64,
-                Read::Float4 => f64::from(f32::from_bits(word as u32)),
-                Read::Float8 => f64::from_bits(word as u64),
+                Read::Word(read) => read.number(word),
                 Read::Numeric => {
                     let plain = (!array::is_toasted(datum)).then(|| {
                         let (at, len) = array::plain(datum, pg_sys::CurrentMemoryContext);
@@ -145,16 +188,6 @@ impl Reader {
                         f64::from_bits(double.value() as u64)
                     })
                 }
-                // The two ends of time are not numbers.
-                Read::Date => match word as i32 {
-                    i32::MIN | i32::MAX => f64::INFINITY,
-                    days => f64::from(days) * DAY,
-                },
-                Read::Moment => match word as i64 {
-                    i64::MIN | i64::MAX => f64::INFINITY,
-                    micros => micros as f64 / 1e6,
-                },
-                Read::Time => word as i64 as f64 / 1e6,
                 Read::TimeWithZone => {
                     let time = &*datum.cast_mut_ptr::<pg_sys::TimeTzADT>();
                     (time.time as f64 / 1e6 + f64::from(time.zone)).rem_euclid(DAY)
@@ -162,11 +195,6 @@ impl Reader {
                 Read::Interval => {
                     let interval = &*datum.cast_mut_ptr::<pg_sys::Interval>();
                     interval.time as f64 / 1e6 + (f64::from(interval.day) + 30.0 * f64::from(interval.month)) * DAY
-                }
-                // What is plain is read where it lies, without a call of the server.
-                Read::Bytes if !array::is_toasted(datum) => {
-                    let (at, len) = array::plain(datum, pg_sys::CurrentMemoryContext);
-                    return Value::Text(core::slice::from_raw_parts(at, len));
                 }
                 Read::Bytes => return Value::Text(types::varlena_bytes(datum)),
                 Read::Enum => {
