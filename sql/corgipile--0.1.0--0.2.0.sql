@@ -689,13 +689,18 @@ DECLARE
     width bigint := (info ->> 'n_features')::bigint + 1;
     predicted text;
     skipped bigint := 0;
+    is_vector boolean := (SELECT t.typname IN ('vector', 'halfvec') FROM pg_type AS t WHERE t.oid = pg_typeof(input));
 BEGIN
-    -- An array that is not of double precision.
-    IF pg_typeof(input)::text LIKE '%[]' THEN
+    -- An array that is not of double precision, or a vector of pgvector's.
+    IF pg_typeof(input)::text LIKE '%[]' OR is_vector THEN
         RETURN QUERY SELECT e.feature, coalesce(f.name, '(intercept)'), e.value, e.weight, e.contribution
-            FROM corgipile.explained(model, NULL, input::text::float8[]) AS e LEFT JOIN corgipile.model_features(model) AS f USING (feature)
+            FROM corgipile.explained(model, NULL, CASE WHEN is_vector THEN translate(input::text, '[]', '{}') ELSE input::text END::float8[]) AS e LEFT JOIN corgipile.model_features(model) AS f USING (feature)
             ORDER BY abs(e.contribution) DESC, e.feature;
         RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = pg_typeof(input) AND (t.typtype = 'c' OR t.oid = 'record'::regtype OR t.typbasetype <> 0)) THEN
+        RAISE EXCEPTION 'a prediction cannot be explained for a value of type %', pg_typeof(input)
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Pass a row that has the columns of the model, or an array of its features.';
     END IF;
     IF info ->> 'loss' = 'softmax' THEN
         predicted := corgipile.predict(model, input);

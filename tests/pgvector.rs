@@ -62,6 +62,13 @@ fn vectors_are_features_like_arrays() {
     assert!(arrays.len() == 12 && apart < 0.1, "{arrays:?} and {vectors:?}");
     let casts = "SELECT count(*) FROM items i WHERE predict('single', v::real[]) <> predict('single', i)";
     assert_eq!(value::<i64>(&mut client, casts), 0);
+    // What a prediction is made of, of a row and of a vector.
+    for input in ["i", "i.v"] {
+        let sum = format!("(SELECT sum(contribution) FROM explain_prediction('single', {input}))");
+        let query =
+            format!("SELECT max(abs({sum} - predict_score('single', i))) FROM (SELECT * FROM items LIMIT 20) AS i");
+        assert!(value::<f64>(&mut client, &query) < 1e-5, "{input}");
+    }
     // As an expression, of a model of the vectors alone and of columns.
     train(&mut client, "items", "v,price,h", "vectors and price");
     for name in ["single", "half", "vectors and price"] {

@@ -1,4 +1,6 @@
 -- Features made of columns of every type.
+-- Ids are the same whatever ran before.
+SELECT setval('corgipile.model_id_seq', 5000) \g /dev/null
 \set SHOW_CONTEXT never
 \set VERBOSITY terse
 SET client_min_messages = warning;

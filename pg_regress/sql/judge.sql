@@ -54,6 +54,10 @@ SELECT feature, round(weight::numeric, 3) AS weight FROM corgipile.model_weights
 SELECT feature, value, round(weight::numeric, 3) AS weight, round(contribution::numeric, 3) AS contribution FROM explain_prediction('binary', ARRAY[1, 0.5, -1]);
 SELECT m AS model, abs((SELECT sum(contribution) FROM explain_prediction(m, features_v)) - predict_score(m, features_v)) < 1e-6 AS adds_up
 FROM judged, unnest('{binary,levels,amount}'::text[]) AS m WHERE id = 7;
+-- And so do whole rows.
+SELECT m AS model, max(abs((SELECT sum(contribution) FROM explain_prediction(m, r)) - predict_score(m, r))) < 1e-5 AS adds_up
+    FROM unnest('{binary,levels,amount,sparse yes}'::text[]) AS m, (SELECT id, k, features_v FROM judged LIMIT 50) AS r GROUP BY m ORDER BY m;
+SELECT explain_prediction('binary', 5);
 SELECT abs((SELECT sum(contribution) FROM explain_prediction('sparse yes', k[2:], features_v[2:])) - predict_score('sparse yes', k[2:], features_v[2:])) < 1e-6 AS adds_up FROM judged WHERE id = 7;
 SELECT corgipile.loss_curve('binary') ~ '^[▁▂▃▄▅▆▇█]+  [0-9.]+ → [0-9.]+$' AS curve;
 -- Row by row: all that is said of a row whose columns are found by name, whatever else it has.

@@ -1,4 +1,6 @@
 -- Relations of every kind. Partitions, and children of a table, are read in one order of blocks over all of them.
+-- Ids are the same whatever ran before.
+SELECT setval('corgipile.model_id_seq', 10000) \g /dev/null
 SET client_min_messages = warning;
 CREATE SCHEMA relations;
 SET search_path = relations, public;

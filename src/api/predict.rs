@@ -91,6 +91,8 @@ struct Site {
     encoder: Option<RowEncoder>,
     /// Of the same model, where scoring costs more than comparing.
     last_row: Option<last_row::Shared>,
+    /// Are the features looked at after they were scored?
+    keeps_features: bool,
 }
 
 #[allow(ffi_unwind_calls, reason = "what raises nothing does not unwind")]
@@ -151,6 +153,7 @@ impl Site {
             spread: None,
             encoder: None,
             last_row: None,
+            keeps_features: false,
         }
     }
 
@@ -435,7 +438,8 @@ impl Site {
     fn score_in_place(&mut self, datum: pg_sys::Datum, element: Element, model: &Model) -> bool {
         // SAFETY: an array by the type of the argument; one that is not toasted lies there for the whole call.
         let Ok(array) = (unsafe {
-            if !matches!(element, Element::Float4 | Element::Vector) || array::is_toasted(datum) {
+            let usable = matches!(element, Element::Float4 | Element::Vector) && !array::is_toasted(datum);
+            if self.keeps_features || !usable {
                 return false;
             }
             array::open(datum, element, pg_sys::CurrentMemoryContext)
@@ -480,7 +484,7 @@ impl Site {
             _ => 0,
         };
         // A single product costs no more than comparing its array.
-        if model.outputs() == 1 || arrays == 0 {
+        if model.outputs() == 1 || arrays == 0 || self.keeps_features {
             return self.score_features(call, model);
         }
         if self.last_row.is_none() {
@@ -728,6 +732,8 @@ pg_function!(
 );
 
 unsafe fn encoded_row(call: Call) -> pg_sys::Datum {
+    // SAFETY: a call of the function above.
+    unsafe { Site::of(call, Shape::Features(call.len())).keeps_features = true };
     // SAFETY: passed on.
     let Some((site, model)) = (unsafe { evaluate(call) }) else { return call.null() };
     let Site { encoder, datums, indices, values, .. } = site;
