@@ -119,6 +119,7 @@ RESET datestyle;
 SELECT col, on_null, is_null, expression_of('holes', col, json_build_object(col, json_build_object('on_null', on_null, 'is_null', is_null))::text)
 FROM unnest('{f8,t,g,ts,a4}'::text[]) AS col, (VALUES ('mean', true), ('mean', false), ('zero', true), ('zero', false), ('skip', false)) AS r(on_null, is_null) ORDER BY 1, 2, 3;
 SELECT class, score_sql IS NOT NULL AS written FROM export_model_sql('z');
+SELECT * FROM same_classes('z', 'kinds');
 SELECT train_sgd('kinds', 'y', '{t}', encode => '{"t": "hash:64"}', model_name => 'hashed t') > 0 AS trained;
 -- Where predict_score is an error, the expression is NULL, also in other sessions' settings.
 CREATE TABLE odd (y boolean, f float8, n numeric, at timestamp, a float8[], g grade);

@@ -12,6 +12,7 @@ SELECT id, ARRAY[noise(id, 1), noise(id, 2), noise(id, 3)] AS features_v,
 FROM generate_series(1, 3000) AS id;
 SELECT train_sgd('judged', model_name => 'binary'), train_sgd('judged', 'level', '{features_v}', model_name => 'levels'),
        train_sgd('judged', 'yes', '{k,features_v}', model_name => 'sparse yes'), train_sgd('judged', 'amount', '{features_v}', model_name => 'amount'),
+       train_sgd('judged', 'level', '{k,features_v}', model_name => 'sparse levels'),
        train_sgd('judged', 'label', '{features_v}', loss => 'hinge', model_name => 'hinge'),
        train_sgd('judged', 'yes', '{features_v}', loss => 'modified_huber', model_name => 'huber') \g /dev/null
 CREATE FUNCTION rounded(x anyelement) RETURNS text LANGUAGE sql AS
@@ -78,6 +79,17 @@ BEGIN
 END $$;
 SELECT m AS model, same_scores(m) FROM unnest('{binary,amount,hinge,sparse yes}'::text[]) AS m;
 SELECT class, score_sql LIKE '%unnest(features_v%' AS of_features FROM export_model_sql('levels');
+-- One expression a class: the largest is the prediction and its score, and all of them give the probabilities.
+CREATE FUNCTION same_classes(m text, source regclass, OUT rows bigint, OUT score bigint, OUT class bigint, OUT probability bigint) LANGUAGE plpgsql AS $$
+DECLARE list text := (SELECT string_agg(format('(%L, %s)', e.class, e.score_sql), ', ') FROM export_model_sql(m) AS e);
+BEGIN
+    EXECUTE format($query$SELECT count(*), count(*) FILTER (WHERE abs(predict_score(%1$L, r) - best.score) < 1e-5 * (1 + abs(best.score))),
+        count(*) FILTER (WHERE predict(%1$L, r) = best.class), count(*) FILTER (WHERE abs(predict_proba(%1$L, r, other.class) - other.p) < 1e-5)
+        FROM %2$s AS r, LATERAL (SELECT c, s FROM (VALUES %3$s) AS e(c, s) ORDER BY s DESC, c LIMIT 1) AS best(class, score),
+        LATERAL (SELECT c, exp(s - best.score) / sum(exp(s - best.score)) OVER () FROM (VALUES %3$s) AS e(c, s) ORDER BY c LIMIT 1) AS other(class, p)$query$, m, source, list)
+        INTO rows, score, class, probability;
+END $$;
+SELECT m AS model, s.* FROM unnest('{levels,sparse levels}'::text[]) AS m, same_classes(m, 'judged') AS s;
 -- Export and import: the same bits, under another name; hostile input.
 SELECT m AS model, model_vector(import_model(export_model(m))) = model_vector(m) AS same_weights,
        corgipile.model_info(import_model(export_model(m), m || ' again')) = corgipile.model_info(m) AS same_header
