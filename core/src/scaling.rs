@@ -1,10 +1,16 @@
-//! Standardising: dense features, centred and scaled (sparse ones stay as they are), and a numeric target.
+//! Standardising: dense features, centred and scaled by the standard deviation; sparse ones, which stay sparse, scaled
+//! by the largest value; and a numeric target.
 //!
 //! Mean and standard deviation come from the tuples of the first buffer, in two passes in f64, never
 //! from sums of squares. Tuples are scaled where they lie, once a fill; the finished weights are
 //! folded back, so the model is in the user's units and prediction costs nothing extra.
+//!
+//! A sparse feature is divided by its largest absolute value in the first buffer where that is above 1: one column in
+//! large units would else set the rate for all (a9a with incomes beside it: 76.4 % instead of 85.4 %). Where no value is
+//! above 1 nothing is done: in the weights of texts what is small is meant to be (dividing tf-idf by its maxima costs
+//! sector 4 points of accuracy, by its deviations 17), and neither does a deviation tell a rare category from a small unit.
 
-use crate::tuples::{Density, TupleBuffer};
+use crate::tuples::{Density, Features, TupleBuffer};
 use crate::vector::dispatch;
 use crate::weights::Rows;
 use crate::{Error, Result};
@@ -32,6 +38,10 @@ impl pulp::WithSimd for Apply<'_> {
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
         let Scaling { mean, inverse, .. } = self.scaling;
+        let (numbers, values) = self.tuples.sparse_values_mut();
+        for (k, x) in numbers.iter().zip(values) {
+            *x *= inverse.get(*k as usize).copied().unwrap_or(1.0);
+        }
         for row in self.tuples.dense_rows_mut() {
             if mean.is_empty() {
                 for (x, inverse) in row.iter_mut().zip(inverse) {
@@ -52,6 +62,26 @@ fn zeros<T: Clone + Default>(n: usize) -> Result<Vec<T>> {
         .map_err(|_| Error::OutOfMemory { bytes: n * size_of::<T>(), purpose: "the scaling of the features" })?;
     vec.resize(n, T::default());
     Ok(vec)
+}
+
+/// What sparse features are multiplied by; empty if they stay as they are.
+fn sparse_inverses(tuples: &TupleBuffer) -> Result<Vec<f32>> {
+    let mut largest: Vec<f32> = zeros(tuples.max_features())?;
+    let mut above_one = false;
+    for row in (0..tuples.len()).filter(|row| tuples.weight(*row) > 0.0) {
+        let Features::Sparse(k, x) = tuples.features(row) else { continue };
+        for (k, x) in k.iter().zip(x) {
+            if let Some(largest) = largest.get_mut(*k as usize) {
+                *largest = largest.max(x.abs());
+            }
+            above_one |= x.abs() > 1.0;
+        }
+    }
+    if !above_one {
+        return Ok(Vec::new());
+    }
+    largest.iter_mut().for_each(|largest| *largest = largest.max(1.0).recip());
+    Ok(largest)
 }
 
 impl Scaling {
@@ -91,6 +121,9 @@ impl Scaling {
             if centre {
                 scaling.mean = means.iter().map(|mean| *mean as f32).collect();
             }
+        }
+        if features && tuples.density() == Density::Sparse {
+            scaling.inverse = sparse_inverses(tuples)?;
         }
         if numbers {
             let labels = || tuples.labels().iter().enumerate().map(|(i, y)| (weight(i), f64::from(*y)));
@@ -156,7 +189,6 @@ impl Scaling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tuples::Features;
     use crate::vector::wide_dot;
     use proptest::prelude::*;
 
@@ -186,6 +218,34 @@ mod tests {
                 prop_assert!((a - b).abs() < 2e-2 * (1.0 + a.abs()), "{a} {b}");
             }
         }
+    }
+
+    #[test]
+    fn sparse_features_are_scaled_where_they_are_large() {
+        let sparse = |rows: &[(&[u32], &[f32])]| {
+            let mut tuples = TupleBuffer::new(Density::Sparse, usize::MAX);
+            rows.iter().for_each(|(k, x)| tuples.push(0.0, Features::Sparse(k, x)).expect("fits"));
+            tuples
+        };
+        let mut first = sparse(&[(&[0, 2], &[0.5, -40.0]), (&[], &[]), (&[0, 1, 2], &[0.25, 1.0, 10.0])]);
+        let scaling = Scaling::learn(&first, true, false, true).expect("fits");
+        assert_eq!(scaling.inverse, [1.0, 1.0, 0.025]);
+        scaling.apply(&mut first);
+        assert_eq!(first.features(0), Features::Sparse(&[0, 2], &[0.5, -1.0]));
+        assert_eq!(first.features(2), Features::Sparse(&[0, 1, 2], &[0.25, 1.0, 0.25]));
+        // A feature that was not in the first buffer stays as it is.
+        let mut second = sparse(&[(&[2, 9], &[80.0, 7.0])]);
+        scaling.apply(&mut second);
+        assert_eq!(second.features(0), Features::Sparse(&[2, 9], &[2.0, 7.0]));
+        // There and back; the intercept has nothing to make up for.
+        let rows = Rows { features: 4, weights: vec![1.0, 2.0, 3.0, 4.0], intercepts: vec![5.0] };
+        let mut folded = Rows { weights: rows.weights.clone(), intercepts: rows.intercepts.clone(), ..rows };
+        scaling.unscale(&mut folded);
+        assert_eq!((folded.weights.as_slice(), folded.intercepts[0]), ([1.0, 2.0, 0.075, 4.0].as_slice(), 5.0));
+        scaling.scale(&mut folded);
+        assert_eq!((folded.weights, folded.intercepts), (rows.weights, rows.intercepts));
+        let small = sparse(&[(&[0], &[1.0]), (&[5], &[-0.001])]);
+        assert!(Scaling::learn(&small, true, false, true).expect("fits").inverse.is_empty());
     }
 
     #[test]

@@ -349,6 +349,9 @@ impl Trainer {
                     self.class_weights = self.balance(tuples);
                 }
                 let numbers = !self.loss.is_classification();
+                if self.density == Density::Sparse {
+                    self.check_room(tuples.max_features(), 1)?;
+                }
                 Scaling::learn(tuples, self.params.standardize, numbers, self.params.fit_intercept)?
             }
         };
@@ -399,19 +402,24 @@ impl Trainer {
         counts.iter().map(weight).collect()
     }
 
+    /// Whether weights of this shape fit into memory, with all that goes with them.
+    fn check_room(&self, features: usize, outputs: usize) -> Result<()> {
+        let limit = self.memory_limit - self.held_out_limit();
+        let needed = self.weights.bytes_for(features, outputs);
+        if needed > limit {
+            let what = format!("the weights of {features} features and {outputs} outputs");
+            return Err(Error::MemoryLimit { what, needed, limit });
+        }
+        Ok(())
+    }
+
     fn grow(&mut self, features: usize, classes: usize) -> Result<()> {
         let outputs = if self.loss == Loss::Softmax { classes.max(1) } else { 1 };
         let (features_before, outputs_before, _) = self.weights.layout();
         if features <= features_before && outputs <= outputs_before && outputs_before > 0 {
             return Ok(());
         }
-        let limit = self.memory_limit - self.held_out_limit();
-        let features_then = features.max(features_before);
-        let needed = self.weights.bytes_for(features_then, outputs.max(outputs_before));
-        if needed > limit {
-            let what = format!("the weights of {features_then} features and {outputs} outputs");
-            return Err(Error::MemoryLimit { what, needed, limit });
-        }
+        self.check_room(features.max(features_before), outputs.max(outputs_before))?;
         self.weights.grow(features, outputs)?;
         self.scores.resize(outputs, 0.0);
         // Places may have moved: an average or a checkpoint of another layout is of no use.

@@ -526,6 +526,12 @@ impl TupleBuffer {
         self.values[..used].chunks_exact_mut(dims.max(1))
     }
 
+    /// Numbers and values of all sparse tuples, values to be changed in place; nothing for dense ones.
+    pub fn sparse_values_mut(&mut self) -> (&[u32], &mut [f32]) {
+        let used = if self.density == Density::Sparse { self.used() } else { 0 };
+        (&self.indices[..used], &mut self.values[..used])
+    }
+
     /// Labels of the rows held.
     pub fn labels(&self) -> &[f32] {
         &self.labels[..self.rows]

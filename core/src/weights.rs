@@ -272,12 +272,12 @@ impl Weights {
     }
 
     /// Bytes that weights of this shape take: two copies (one to go back to) with all that the rule
-    /// keeps, and beside them the average, the finished weights and the bytes of the model.
+    /// keeps, and beside them the average, the finished weights, the bytes of the model and the scaling.
     pub fn bytes_for(&self, features: usize, outputs: usize) -> usize {
         let stride = if self.sparse { places(outputs) } else { outputs };
         let kept = 1 + self.states + usize::from(self.cumulative);
         let own = features.saturating_mul(stride * kept * 4 + if self.sparse { 8 } else { 0 });
-        own.saturating_mul(2).saturating_add(features.saturating_mul(outputs * 12))
+        own.saturating_mul(2).saturating_add(features.saturating_mul(outputs * 12 + 8))
     }
 
     /// Adds weights of zero for features and classes not met before.

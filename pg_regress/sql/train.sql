@@ -189,3 +189,8 @@ FROM (SELECT corgipile.sgd(label, features_v, '{"warm_start": "first", "max_epoc
       SELECT corgipile.sgd(label, features_v, '{"warm_start": "first", "max_epochs": 1, "shuffle": "none"}') FROM dense GROUP BY ()) AS models,
      unnest(model_vector(m), model_vector('first')) AS w(v, f);
 RESET client_min_messages;
+-- Sparse features in very different units: one column in ten thousands beside categories of 0 and 1.
+CREATE TABLE units AS SELECT i > 1000 AS label, ARRAY[1 + (i * 7 % 5) + CASE WHEN i > 1000 AND i % 10 < 8 THEN 5 ELSE 0 END, 11] AS features_k,
+    ARRAY[1, 30000 + (i * 7919 % 1000) * 40]::real[] AS features_v FROM generate_series(1, 2000) AS i;
+SELECT train_sgd('units', model_name => 'units') > 0 AS trained, train_sgd('units', model_name => 'no units', standardize => false) > 0 AS also;
+SELECT m AS model, round(accuracy::numeric, 2) AS accuracy FROM unnest('{units,no units}'::text[]) AS m, evaluate_sgd(m, 'units') ORDER BY m DESC;

@@ -82,7 +82,11 @@ impl Columns {
     }
 
     /// The arguments of the query.
-    pub fn arguments(&self, options: Value) -> Vec<pgrx::datum::DatumWithOid<'_>> {
+    pub fn arguments(&self, mut options: Value) -> Vec<pgrx::datum::DatumWithOid<'_>> {
+        // What the encoding gives is scaled already.
+        if self.encoding.as_ref().is_some_and(|encoding| encoding.sparse) {
+            options["standardize"] = Value::Bool(false);
+        }
         let encoding = self.encoding.as_ref().map(|encoding| serde_json::to_value(encoding).unwrap_or_default());
         std::iter::once(JsonB(options).into()).chain(encoding.map(|encoding| JsonB(encoding).into())).collect()
     }
@@ -662,6 +666,7 @@ fn train_model(
         // Features that no row had are features all the same.
         model.widen(encoding.width(), Settings::read().memory_limit).unwrap_or_else(|e| error::raise(e));
         model.header.encoding = Some(encoding);
+        model.header.params.standardize = standardize.unwrap_or(true);
     }
     model.header.target = target;
     model.header.features = features;
