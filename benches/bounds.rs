@@ -1,6 +1,6 @@
 //! Nanoseconds per tuple of the SGD kernel beside the bound that the measured memory bandwidth sets, as
-//! a Markdown table: log_loss, batch size 1, a buffer far beyond the caches. An argument that is part
-//! of a line's name leaves the other lines out.
+//! two Markdown tables: log_loss in order and shuffled, and every other loss in order; batch size 1, a buffer far beyond
+//! the caches. An argument that is part of a line's name leaves the other lines out.
 
 mod shared;
 
@@ -65,33 +65,74 @@ fn bandwidth() -> f64 {
     size_of_val(values) as f64 / time.as_secs_f64()
 }
 
-fn line(name: &str, bandwidth: f64, make: impl FnOnce() -> TupleBuffer) {
-    let wanted = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect::<Vec<_>>();
-    if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
-        return;
-    }
-    let mut buffer = make();
-    let bound = buffer.bytes_used() as f64 / buffer.len() as f64 / bandwidth * 1e9;
-    let rows = buffer.len() as u32;
-    let in_order: Vec<u32> = (0..rows).collect();
+/// Classes of softmax.
+const CLASSES: usize = 10;
+
+/// Nanoseconds per tuple of a pass in this order.
+fn time(buffer: &TupleBuffer, order: &[u32], loss: Loss) -> f64 {
+    let params = Params { learning_rate: Some(1e-3), average: false, standardize: false, ..Params::default() };
+    let mut trainer = Trainer::new(params, loss, buffer.density(), usize::MAX);
+    let visits = Visits { tuples: buffer, order };
+    let values = buffer.stored_values() / buffer.len();
+    let classes = if loss == Loss::Softmax { CLASSES } else { 2 };
+    let time = shortest(|| trainer.train_on(black_box(visits), values, classes, || true).expect("trains"));
+    time.as_secs_f64() * 1e9 / buffer.len() as f64
+}
+
+/// What reading a tuple's bytes takes, in nanoseconds.
+fn bound(buffer: &TupleBuffer, bandwidth: f64) -> f64 {
+    buffer.bytes_used() as f64 / buffer.len() as f64 / bandwidth * 1e9
+}
+
+fn orders(name: &str, mut buffer: TupleBuffer, bandwidth: f64) -> String {
+    let bound = bound(&buffer, bandwidth);
+    let in_order: Vec<u32> = (0..buffer.len() as u32).collect();
     let mut pieces = in_order.clone();
     let mut rng = generator(1, Stream::Tuples, 0, 0);
     pieces.chunks_mut(PIECE * buffer.len() / buffer.bytes_used()).for_each(|piece| shuffle(piece, &mut rng));
     buffer.arrange(true, 1, 0, 0).expect("memory");
-    let ns = [&in_order[..], buffer.order(), &pieces].map(|order| {
-        let params = Params { learning_rate: Some(1e-3), average: false, standardize: false, ..Params::default() };
-        let mut trainer = Trainer::new(params, Loss::LogLoss, buffer.density(), usize::MAX);
-        let visits = Visits { tuples: &buffer, order };
-        let values = buffer.stored_values() / buffer.len();
-        let time = shortest(|| trainer.train_on(black_box(visits), values, 2, || true).expect("trains"));
-        time.as_secs_f64() * 1e9 / buffer.len() as f64
-    });
-    let [in_order, shuffled, pieces] = ns;
-    println!(
+    let [in_order, shuffled, pieces] =
+        [&in_order[..], buffer.order(), &pieces].map(|order| time(&buffer, order, Loss::LogLoss));
+    format!(
         "| {name} | {bound:.1} | {in_order:.1} | {:.1} | {shuffled:.1} | {:.2} | {pieces:.1} |",
         in_order / bound,
         shuffled / in_order
-    );
+    )
+}
+
+/// The losses of the second table.
+fn others() -> impl Iterator<Item = Loss> {
+    Loss::ALL.into_iter().filter(|loss| *loss != Loss::LogLoss)
+}
+
+fn losses(name: &str, mut buffer: TupleBuffer, bandwidth: f64) -> String {
+    let bound = bound(&buffer, bandwidth);
+    let in_order: Vec<u32> = (0..buffer.len() as u32).collect();
+    let cells = others().map(|loss| {
+        if loss == Loss::Softmax {
+            buffer.storage().labels.iter_mut().enumerate().for_each(|(i, label)| *label = (i % CLASSES) as f32);
+        }
+        let time = time(&buffer, &in_order, loss);
+        format!(" {time:.1} ({:.1} ×) |", time / bound)
+    });
+    format!("| {name} | {bound:.1} |{}", cells.collect::<String>())
+}
+
+fn table(bandwidth: f64, line: fn(&str, TupleBuffer, f64) -> String) {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str()));
+    for dims in [18, 28, 90, 784, 2000, 4096] {
+        let name = format!("dense {dims}");
+        if is_wanted(&name) {
+            println!("{}", line(&name, dense(dims), bandwidth));
+        }
+    }
+    for (nonzeros, dims) in [(39, 1_000_000), (14, 123), (80, 20_000)] {
+        let name = format!("sparse {nonzeros} of {dims}");
+        if is_wanted(&name) {
+            println!("{}", line(&name, sparse(nonzeros, dims), bandwidth));
+        }
+    }
 }
 
 fn main() {
@@ -99,10 +140,9 @@ fn main() {
     println!("Memory is read at {:.1} GB/s by one core.\n", bandwidth / 1e9);
     println!("| tuples | bound, ns | in order, ns | × bound | shuffled, ns | × in order | shuffled within MB, ns |");
     println!("|---|---|---|---|---|---|---|");
-    for dims in [18, 28, 90, 784, 2000, 4096] {
-        line(&format!("dense {dims}"), bandwidth, || dense(dims));
-    }
-    for (nonzeros, dims) in [(39, 1_000_000), (14, 123), (80, 20_000)] {
-        line(&format!("sparse {nonzeros} of {dims}"), bandwidth, || sparse(nonzeros, dims));
-    }
+    table(bandwidth, orders);
+    println!("\nIn order, ns (× bound); softmax with {CLASSES} classes:\n");
+    println!("| tuples | bound, ns |{}", others().map(|loss| format!(" {} |", loss.name())).collect::<String>());
+    println!("|---|---|{}", "---|".repeat(others().count()));
+    table(bandwidth, losses);
 }
