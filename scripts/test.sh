@@ -50,6 +50,7 @@ step "install script and exported symbols" scripts/exports.sh
 regress
 scripts/pgvector.sh
 scripts/sklearn.sh
+scripts/chromium.sh
 cargo_tests "servers" --release -p corgipile_tests -- --test-threads=2
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

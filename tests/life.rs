@@ -126,7 +126,12 @@ fn every_type_and_encoding_survives_a_dump() {
                  END LOOP;
              END $$;
              CREATE FUNCTION scores(m text) RETURNS text LANGUAGE sql AS $$ SELECT string_agg(coalesce(predict(m, h) || predict_score(m, h), '-'), ',' ORDER BY id) FROM holes AS h $$;
-             UPDATE trained SET scores = scores(name)",
+             UPDATE trained SET scores = scores(name);
+             -- Sparse pairs are arrays of their own.
+             CREATE TABLE pairs AS SELECT i AS id, i % 2 = 0 AS y, ARRAY[1 + i % 5, 7] AS k, ARRAY[1, i % 90]::real[] AS v FROM generate_series(1, 300) AS i;
+             SELECT train_sgd('pairs', 'y', '{k,v}', model_name => 'pairs');
+             CREATE FUNCTION pair_scores() RETURNS text LANGUAGE sql AS $$ SELECT string_agg(predict('pairs', p) || predict_score('pairs', k, v), ',' ORDER BY id) FROM pairs AS p $$;
+             CREATE TABLE of_pairs AS SELECT pair_scores() AS scores",
         )
         .expect("trains");
     client.batch_execute("CREATE DATABASE restored").expect("creates");
@@ -146,6 +151,7 @@ fn every_type_and_encoding_survives_a_dump() {
     );
     assert!(differ.is_empty(), "{differ:?}");
     assert_eq!(value::<i64>(&mut restored, "SELECT count(*) FROM trained"), models);
+    assert!(value::<bool>(&mut restored, "SELECT scores = pair_scores() FROM of_pairs"));
 }
 
 #[test]

@@ -88,6 +88,27 @@ fn vectors_are_features_like_arrays() {
 }
 
 #[test]
+fn models_of_vectors_survive_a_dump() {
+    let Some((server, mut client)) = server() else { return };
+    client
+        .batch_execute(
+            "CREATE TABLE trained (name text PRIMARY KEY, scores text);
+             SELECT train_sgd('items', 'label', ARRAY[f], model_name => f, max_epochs => 2) FROM unnest('{v,h,s}'::text[]) AS f;
+             SELECT train_sgd('items', 'label', '{v,h,s,price}', model_name => 'all', max_epochs => 2);
+             CREATE FUNCTION scores(m text) RETURNS text LANGUAGE sql AS $$ SELECT string_agg(predict(m, i) || predict_score(m, i), ',' ORDER BY id) FROM items AS i $$;
+             INSERT INTO trained SELECT model_name, scores(model_name) FROM corgipile.models",
+        )
+        .expect("trains");
+    client.batch_execute("CREATE DATABASE restored").expect("creates");
+    let dump = server.socket().join("dump.sql").to_string_lossy().into_owned();
+    server.run("pg_dump", &["-f", &dump, "postgres"]);
+    server.run("psql", &["-qX", "-v", "ON_ERROR_STOP=1", "-f", &dump, "restored"]);
+    let mut restored = server.connect_to("restored");
+    let same = "SELECT count(*) FROM trained WHERE scores = scores(name)";
+    assert_eq!(value::<i64>(&mut restored, same), 4);
+}
+
+#[test]
 fn an_index_finds_what_a_model_likes_best() {
     let Some((_server, mut client)) = server() else { return };
     client

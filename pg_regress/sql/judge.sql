@@ -147,7 +147,8 @@ SELECT grant_model(train_sgd('judged', max_epochs => 1), 'public');
 SELECT rows FROM evaluate_sgd(train_sgd('judged', max_epochs => 1), 'judged');
 -- A page about a model.
 SELECT page LIKE '<!DOCTYPE html>%</html>%' AS whole, page LIKE '%Confusion matrix on public.judged%' AS judged, page LIKE '%Loss by epoch%' AS loss,
-       page LIKE '%features_v[1]%' AS weights, page NOT LIKE '%<script%' AS no_script
+       page LIKE '%features_v[1]%' AS weights, page NOT LIKE '%<script%' AS no_script,
+       page !~* '(src|href)\s*=|url\s*\(|@import|<(link|iframe|object|embed|base)\M' AS nothing_fetched
 FROM corgipile.report('levels', 'judged') AS page;
 SELECT corgipile.report('amount') LIKE '%Confusion%' AS judged, corgipile.report(NULL::text) IS NULL AS none;
 SELECT corgipile.report('no such model');
