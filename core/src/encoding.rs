@@ -41,6 +41,8 @@ pub enum Nature {
     Array,
     /// Numbers of which most are 0.
     Sparse,
+    /// An array that numbers the elements, from 1, of the array in the next column.
+    Numbers,
 }
 
 /// A value of a column.
@@ -58,6 +60,28 @@ pub enum Value<'a> {
     Nested,
     /// The length, and of the elements that are not 0 the places from 0, ascending, and the values.
     Sparse(u32, &'a [u32], &'a [f32]),
+    /// Places from 0; `u32::MAX` for what is none.
+    Numbers(&'a [u32]),
+    /// As `Sparse`, of any length.
+    Pair(&'a [u32], &'a [f32]),
+}
+
+impl<'a> Value<'a> {
+    /// The array `elements` of column `number`, whose elements are numbered by the array `numbers`.
+    pub fn paired(numbers: Self, elements: Self, number: usize) -> std::result::Result<Self, Fault> {
+        match (numbers, elements) {
+            (Self::Null, _) | (_, Self::Null) => Ok(Self::Null),
+            (Self::Nested, _) | (_, Self::Nested) => Ok(Self::Nested),
+            (Self::Numbers(places), Self::Array(elements))
+                if places.len() == elements.len()
+                    && places.windows(2).all(|pair| pair[0] < pair[1])
+                    && places.last().is_none_or(|last| *last < u32::MAX) =>
+            {
+                Ok(Self::Pair(places, elements))
+            }
+            _ => Err(Fault::Numbers(number)),
+        }
+    }
 }
 
 impl Value<'_> {
@@ -67,8 +91,10 @@ impl Value<'_> {
         let nan = match self {
             _ if on_null == OnNull::Error => false,
             Self::Number(x) => x.is_nan(),
-            Self::Array(elements) | Self::Sparse(_, _, elements) => elements.iter().any(|x| x.is_nan()),
-            Self::Null | Self::Text(_) | Self::Nested => false,
+            Self::Array(elements) | Self::Sparse(_, _, elements) | Self::Pair(_, elements) => {
+                elements.iter().any(|x| x.is_nan())
+            }
+            Self::Null | Self::Text(_) | Self::Nested | Self::Numbers(_) => false,
         };
         if nan { Self::Null } else { self }
     }
@@ -199,6 +225,8 @@ pub enum Kind {
         /// How many.
         len: u32,
     },
+    /// None: an array that numbers the elements of the array in the next column, which is `Sparse`.
+    Numbers,
 }
 
 /// A column.
@@ -228,6 +256,7 @@ impl Column {
             Kind::Time { scale, periods } => usize::from(scale.is_some()) + 2 * periods.len(),
             Kind::Array(scales) => scales.len(),
             Kind::Sparse { len } => *len as usize,
+            Kind::Numbers => 0,
         }
     }
 
@@ -267,6 +296,7 @@ impl Column {
             }
             Kind::Array(scales) => format!("array of {}", scales.len()),
             Kind::Sparse { len } => format!("sparse array of {len}"),
+            Kind::Numbers => "numbers of the next column's elements".into(),
         };
         if self.is_null { format!("{kind} and whether NULL") } else { kind }
     }
@@ -295,7 +325,7 @@ impl Column {
                 }
             }
             Kind::Array(scales) => (format!("{name}[{}]", i + 1), scales.get(i).copied()),
-            Kind::Sparse { .. } => (format!("{name}[{}]", i + 1), None),
+            Kind::Sparse { .. } | Kind::Numbers => (format!("{name}[{}]", i + 1), None),
         }
     }
 }
@@ -319,7 +349,11 @@ impl Encoding {
     pub fn check(&self) -> Result<()> {
         let bad = |what: String| Error::BadModel(what);
         let mut width = 0usize;
-        for column in &self.columns {
+        for (i, column) in self.columns.iter().enumerate() {
+            let next = self.columns.get(i + 1).map(|next| &next.kind);
+            if column.kind == Kind::Numbers && !matches!(next, Some(Kind::Sparse { .. })) {
+                return Err(bad(format!("column \"{}\" numbers the elements of none", column.name)));
+            }
             let buckets = if let Kind::Hash { buckets } = column.kind { buckets } else { 1 };
             if !(1..=MOST_BUCKETS).contains(&buckets) {
                 return Err(bad(format!("column \"{}\" is hashed into {buckets} buckets", column.name)));
@@ -373,6 +407,8 @@ pub enum Fault {
     Dimensions(usize),
     /// More elements than there is memory for.
     Memory(usize),
+    /// Numbers of elements that are not ascending from 1, or not one for each element.
+    Numbers(usize),
 }
 
 /// An encoded row: features that are not 0, by number and value, ascending; all of them where it is dense.
@@ -457,7 +493,7 @@ impl Encoder {
                     ready.turns.extend(periods.iter().map(|period| period.seconds().recip()));
                 }
                 Kind::Array(scales) => ready.lines.extend(scales.iter().map(Line::of)),
-                Kind::OneHot { .. } | Kind::Hash { .. } | Kind::Sparse { .. } => {}
+                Kind::OneHot { .. } | Kind::Hash { .. } | Kind::Sparse { .. } | Kind::Numbers => {}
             }
             first += column.width() as u32;
             ready
@@ -525,6 +561,7 @@ impl Encoder {
         let number_of = |value| if let Value::Number(x) = value { finite(x) } else { Ok(0.0) };
         let text = if let Value::Text(text) = value { text } else { &[] };
         match (&column.kind, value) {
+            (Kind::Numbers, _) => {}
             (_, Value::Null) => {
                 match column.on_null {
                     OnNull::Error => return Err(Fault::Null(number)),
@@ -587,6 +624,12 @@ impl Encoder {
                     put(first + place, finite(f64::from(*x))?);
                 }
             }
+            // An element that was never seen has weight 0.
+            (Kind::Sparse { len }, Value::Pair(places, elements)) => {
+                for (place, x) in places.iter().zip(elements).filter(|(place, _)| *place < len) {
+                    put(first + place, finite(f64::from(*x))?);
+                }
+            }
             (Kind::Array(_) | Kind::Sparse { .. }, _) => {}
         }
         Ok(true)
@@ -599,6 +642,8 @@ pub struct Wish {
     kind: Option<WishedKind>,
     on_null: Option<OnNull>,
     is_null: bool,
+    /// The column that numbers the elements of this one.
+    indices: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -612,7 +657,7 @@ enum WishedKind {
 }
 
 const WISHES: &str = "a mapping of columns to number, one_hot, one_hot:categories, hash, hash:buckets, ordinal, seconds or cyclic, \
-     or to {\"encode\": one of these, \"on_null\": error, skip, mean or zero, \"is_null\": true or false}";
+     or to {\"encode\": one of these, \"on_null\": error, skip, mean or zero, \"is_null\": true or false, \"indices\": the column that numbers its elements}";
 
 impl Wish {
     /// Whether the text form of the values is needed, whatever their type.
@@ -622,6 +667,16 @@ impl Wish {
             Some(WishedKind::Ordinal) if own == Nature::Category => Nature::Ordered,
             _ => own,
         }
+    }
+
+    /// The column that numbers the elements of this one, if there is one.
+    pub fn indices(&self) -> Option<&str> {
+        self.indices.as_deref()
+    }
+
+    /// Whether a way to encode it is asked for.
+    pub fn asks_for_kind(&self) -> bool {
+        self.kind.is_some()
     }
 
     fn parse(column: &str, json: &Json) -> Result<Self> {
@@ -652,8 +707,12 @@ impl Wish {
                         ("encode", Json::String(text)) => wish.kind = Some(kind(text)?),
                         ("on_null", Json::String(text)) => wish.on_null = Some(OnNull::parse(text).ok_or_else(bad)?),
                         ("is_null", Json::Bool(is_null)) => wish.is_null = *is_null,
+                        ("indices", Json::String(column)) => wish.indices = Some(column.clone()),
                         _ => return Err(bad()),
                     }
+                }
+                if wish.kind.is_some() && wish.indices.is_some() {
+                    return Err(bad());
                 }
                 Ok(wish)
             }
@@ -849,6 +908,14 @@ impl Learner {
                     return Err(Fault::NotFinite(number));
                 }
             }
+            Value::Pair(places, elements) => {
+                let len = places.last().map_or(0, |last| last + 1);
+                seen.sparse = Some(seen.sparse.unwrap_or_default().max(len));
+                if !elements.iter().all(|x| x.is_finite()) {
+                    return Err(Fault::NotFinite(number));
+                }
+            }
+            Value::Numbers(_) => {}
         }
         Ok(())
     }
@@ -924,6 +991,7 @@ fn kind(column: &Learnt, seen: Seen, limit: usize) -> Result<Kind> {
         Nature::Number => Kind::Number(seen.moments.scale()),
         Nature::Array => Kind::Array(seen.elements.iter().map(Moments::scale).collect()),
         Nature::Sparse => Kind::Sparse { len: seen.sparse.unwrap_or_default() },
+        Nature::Numbers => Kind::Numbers,
         Nature::Date | Nature::Moment | Nature::TimeOfDay => {
             let periods = match column.nature {
                 Nature::TimeOfDay => vec![Period::Day],
@@ -1023,6 +1091,35 @@ mod tests {
         assert!(row.indices.windows(2).all(|w| w[0] < w[1]), "ascending");
         row.indices.iter().zip(&row.values).for_each(|(k, v)| all[*k as usize] = *v);
         all
+    }
+
+    #[test]
+    fn elements_that_another_column_numbers() {
+        let mut learner = Learner::new(vec![learnt("k", Nature::Numbers), learnt("v", Nature::Sparse)], 1 << 20, None);
+        let pair = |k: &'static [u32], v: &'static [f32]| Value::paired(Value::Numbers(k), Value::Array(v), 1);
+        for (k, v) in [(&[0u32, 4][..], &[1.0f32, 2.0][..]), (&[], &[]), (&[7], &[-1.0])] {
+            learner.next_row();
+            learner.add(1, pair(k, v).expect("a pair"), None).expect("finite");
+        }
+        let (encoding, _) = learner.finish().expect("learns");
+        assert_eq!((encoding.columns[0].width(), encoding.columns[1].width()), (0, 8));
+        encoding.check().expect("goes together");
+        assert!(Encoding { columns: encoding.columns[..1].to_vec(), sparse: false }.check().is_err());
+        for sparse in [false, true] {
+            let encoder = Encoder::new(Encoding { sparse, ..encoding.clone() });
+            // What was never seen has no weight.
+            let value = pair(&[1, 7, 90], &[3.0, 4.0, 5.0]).expect("a pair");
+            let row = encode(&encoder, &[Value::Null, value]).expect("encodes").expect("is not left out");
+            assert_eq!(dense(&encoder, &row), [0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0]);
+            assert_eq!(encoder.score(&[1.0; 8], 1, value), Ok(Some(7.0)));
+        }
+        // Not ascending, not as many, not from 1.
+        for (k, v) in [(&[2u32, 1][..], &[1.0f32, 1.0][..]), (&[1, 1], &[1.0, 1.0]), (&[1], &[]), (&[u32::MAX], &[1.0])]
+        {
+            assert_eq!(pair(k, v), Err(Fault::Numbers(1)));
+        }
+        assert_eq!(Value::paired(Value::Null, Value::Array(&[1.0]), 1), Ok(Value::Null));
+        assert_eq!(Value::paired(Value::Numbers(&[]), Value::Nested, 1), Ok(Value::Nested));
     }
 
     proptest! {

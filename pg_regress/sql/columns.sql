@@ -281,3 +281,38 @@ CREATE TEMP TABLE alone_arrays AS SELECT id, predict_proba('alike arrays', featu
 CREATE TEMP TABLE alone_pairs AS SELECT id, predict_proba('alike pairs', features_k, v) AS p FROM of_arrays;
 SELECT count(*), count(*) FILTER (WHERE probability <> p) AS differ, count(DISTINCT p) FROM (SELECT * FROM of_arrays PREDICT BY 'alike arrays') AS x JOIN alone_arrays USING (id) WHERE prediction IS NOT NULL;
 SELECT count(*), count(*) FILTER (WHERE probability <> p) AS differ, count(DISTINCT p) FROM (SELECT * FROM of_arrays PREDICT BY 'alike pairs') AS x JOIN alone_pairs USING (id) WHERE prediction IS NOT NULL;
+-- Sparse pairs beside other columns: an array that numbers the elements of another, by the usual names or as encode says.
+CREATE TABLE docs AS SELECT i AS id, i > 1000 AS label, ARRAY[1 + i % 7, 10 + (i > 1000 AND i % 10 < 8)::int, 20 + i % 40] AS features_k, '{1,2,0.5}'::real[] AS features_v,
+    (i * 7919 % 1000) * 40.0 + CASE WHEN i > 1000 THEN 9000 ELSE 0 END AS price, 'c' || i % 4 AS color FROM generate_series(1, 2000) AS i;
+CREATE TABLE words AS SELECT id, color, label, features_k AS words, features_v AS counts, price FROM docs;
+SELECT train_sgd('docs', 'label', '{features_v,price,color,features_k}', model_name => 'docs') > 0 AS usual,
+       train_sgd('words', 'label', encode => '{"counts": {"indices": "words"}}', exclude => '{id}', model_name => 'words') > 0 AS asked;
+SELECT column_name, encoding, features, on_null FROM corgipile.model_encoding('docs');
+SELECT column_name, encoding, features, on_null FROM corgipile.model_encoding('words');
+SELECT m AS model, count(*) AS rows, count(*) FILTER (WHERE prediction = actual) > 1800 AS good FROM (
+    SELECT 'docs' AS m, prediction, label AS actual FROM docs PREDICT BY 'docs' UNION ALL SELECT 'words', prediction, label FROM words PREDICT BY 'words') AS x GROUP BY m ORDER BY m;
+SELECT max(abs((SELECT sum(contribution) FROM explain_prediction('docs', d)) - predict_score('docs', d))) < 1e-5 AS adds_up FROM (SELECT * FROM docs LIMIT 50) AS d;
+SELECT name FROM corgipile.model_features('docs') WHERE feature IN (10, 59, 60) ORDER BY feature;
+SELECT refused(q) FROM unnest(ARRAY[
+    $$SELECT train_sgd('words', 'label', encode => '{"counts": {"indices": "color"}}')$$,
+    $$SELECT train_sgd('words', 'label', '{counts,price}', encode => '{"counts": {"indices": "words"}}')$$,
+    $$SELECT train_sgd('words', 'label', encode => '{"counts": {"indices": "words"}, "words": "one_hot"}')$$,
+    $$SELECT train_sgd('words', 'label', encode => '{"counts": {"indices": "words", "encode": "number"}}')$$,
+    $$SELECT train_sgd('words', 'label', encode => '{"counts": {"indices": "counts"}}')$$,
+    $$SELECT export_model_sql('docs')$$]) AS q;
+-- An element that was never seen has no weight; numbers that are none are errors, of the row; NULL is the column's.
+SELECT predict_score('docs', a) = predict_score('docs', b) AS same FROM
+    (SELECT '{10}'::int[] AS features_k, '{2}'::real[] AS features_v, 1.0 AS price, 'c1' AS color) AS a,
+    (SELECT '{10,5000}'::int[] AS features_k, '{2,7}'::real[] AS features_v, 1.0 AS price, 'c1' AS color) AS b;
+SELECT predict('docs', a) FROM (SELECT '{3,2}'::int[] AS features_k, '{2,1}'::real[] AS features_v, 1.0 AS price, 'c1' AS color) AS a;
+SELECT predict('docs', a) FROM (SELECT '{0}'::int[] AS features_k, '{2}'::real[] AS features_v, 1.0 AS price, 'c1' AS color) AS a;
+SELECT predict('docs', a) FROM (SELECT NULL::int[] AS features_k, '{2}'::real[] AS features_v, 1.0 AS price, 'c1' AS color) AS a;
+INSERT INTO docs VALUES (0, true, '{3,2}', '{1,1}', 1, 'c1');
+SELECT train_sgd('docs', 'label', '{features_k,features_v,price}');
+UPDATE docs SET features_k = NULL WHERE id = 0;
+SELECT train_sgd('docs', 'label', '{features_k,features_v,price}');
+SELECT train_sgd('docs', 'label', '{features_k,features_v,price}', on_null => 'zero', model_name => 'docs zero') > 0 AS trained;
+SELECT train_sgd('docs', 'label', warm_start => 'docs', filter => 'id > 0', max_epochs => 1) > 0 AS goes_on;
+-- The encoding of one is not that of a sparse vector.
+ALTER TABLE words ALTER words TYPE text USING 'x';
+SELECT count(prediction) FROM words PREDICT BY 'words';

@@ -8,23 +8,49 @@ use crate::pg::values::{self, Reader};
 use crate::pg::{relation, types};
 use crate::pg_function;
 use corgipile_core::encoding::{
-    Column, Encoder, Encoding, Fault, Kind, Learner, Learnt, Nature, OnNull, Place, Row, Wish,
+    Column, Encoder, Encoding, Fault, Kind, Learner, Learnt, Nature, OnNull, Place, Row, Value, Wish,
 };
 use pgrx::{FromDatum, IntoDatum, JsonB, PgMemoryContexts, PgSqlErrorCode, check_for_interrupts, pg_sys};
 use serde_json::{Value as Json, json};
 
-/// What a column's values must be for it to be encoded so.
-fn nature_of(column: &Column, own: Nature) -> Nature {
+/// What a column's values must be for it to be encoded so; `numbered`: the column before numbers its elements.
+fn nature_of(column: &Column, own: Nature, numbered: bool) -> Nature {
     match &column.kind {
         Kind::Number(_) => Nature::Number,
         Kind::OneHot { .. } | Kind::Hash { .. } => Nature::Category,
         Kind::Ordinal { .. } => Nature::Ordered,
         Kind::Array(_) => Nature::Array,
+        Kind::Sparse { .. } if numbered => Nature::Array,
         Kind::Sparse { .. } => Nature::Sparse,
+        Kind::Numbers => Nature::Numbers,
         Kind::Time { .. } => match own {
             Nature::Date | Nature::Moment | Nature::TimeOfDay => own,
             _ => Nature::Moment,
         },
+    }
+}
+
+/// The value of column `i`, with that of the column before where that numbers its elements; `None` for such a one.
+///
+/// # Safety
+/// `datum(i)` gives column `i`, of the type of its reader, and lives as long as the result.
+#[inline(always)]
+unsafe fn value<'a>(
+    readers: &'a mut [Reader],
+    i: usize,
+    mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>,
+) -> Result<Option<Value<'a>>, Fault> {
+    let (before, rest) = readers.split_at_mut(i);
+    let Some(reader) = rest.first_mut().filter(|reader| !reader.is_numbers()) else { return Ok(None) };
+    // SAFETY: by contract.
+    let value = unsafe { reader.value(datum(i)) };
+    match before.last_mut() {
+        Some(numbers) if numbers.is_numbers() => {
+            // SAFETY: by contract.
+            let numbers = unsafe { numbers.value(datum(i - 1)) };
+            Value::paired(numbers, value, i).map(Some)
+        }
+        _ => Ok(Some(value)),
     }
 }
 
@@ -45,7 +71,8 @@ impl RowEncoder {
                 Some(&format!("Its columns are: {}.", names(&encoding))),
             );
         }
-        let readers = encoding.columns.iter().zip(types).map(|(column, oid)| {
+        let readers = encoding.columns.iter().enumerate().zip(types).map(|((i, column), oid)| {
+            let numbered = i > 0 && encoding.columns[i - 1].kind == Kind::Numbers;
             let own = values::nature(*oid);
             // Seconds of a day are not those of a moment, nor is an interval a number.
             let alike = |own: Nature| {
@@ -60,8 +87,9 @@ impl RowEncoder {
                     _ => true,
                 }
             };
-            own.filter(|own| alike(*own)).and_then(|own| Reader::new(*oid, nature_of(column, own))).unwrap_or_else(
-                || {
+            own.filter(|own| alike(*own))
+                .and_then(|own| Reader::new(*oid, nature_of(column, own, numbered)))
+                .unwrap_or_else(|| {
                     error::fail(
                         PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
                         format!(
@@ -72,8 +100,7 @@ impl RowEncoder {
                         ),
                         Some("Cast it to that type, or train again."),
                     )
-                },
-            )
+                })
         });
         let readers = readers.collect();
         Self { encoder: Encoder::new(encoding), readers, row: Row::default() }
@@ -86,10 +113,10 @@ impl RowEncoder {
     pub unsafe fn encode(&mut self, mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>) -> Option<&Row> {
         let Self { encoder, readers, row } = self;
         encoder.begin(row);
-        for (i, reader) in readers.iter_mut().enumerate() {
+        for i in 0..readers.len() {
             // SAFETY: by contract.
-            let value = unsafe { reader.value(datum(i)) };
-            match encoder.add(row, i, value) {
+            let value = unsafe { value(readers, i, &mut datum) };
+            match value.and_then(|value| value.map_or(Ok(true), |value| encoder.add(row, i, value))) {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(fault) => fail_of(fault, encoder),
@@ -111,10 +138,12 @@ impl RowEncoder {
         let Self { encoder, readers, .. } = self;
         let (intercept, weights) = weights.split_last()?;
         let mut sum = f64::from(*intercept);
-        for (i, reader) in readers.iter_mut().enumerate() {
+        for i in 0..readers.len() {
             // SAFETY: by contract.
-            let value = unsafe { reader.value(datum(i)) };
-            sum += encoder.score(weights, i, value).unwrap_or_else(|fault| fail_of(fault, encoder))?;
+            let value = unsafe { value(readers, i, &mut datum) }.unwrap_or_else(|fault| fail_of(fault, encoder));
+            if let Some(value) = value {
+                sum += encoder.score(weights, i, value).unwrap_or_else(|fault| fail_of(fault, encoder))?;
+            }
         }
         Some(sum)
     }
@@ -149,6 +178,14 @@ fn fail(fault: Fault, name: impl Fn(usize) -> String, place: &str, encoder: &Enc
         Fault::Dimensions(i) => error::fail(
             PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
             format!("the array in column \"{}\" has more than one dimension{place}", name(i)),
+            None,
+        ),
+        Fault::Numbers(i) => error::fail(
+            PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
+            format!(
+                "the elements of column \"{}\" are not numbered by ascending numbers from 1, one for each{place}",
+                name(i)
+            ),
             None,
         ),
         Fault::Memory(i) => error::fail(
@@ -274,6 +311,9 @@ struct Asked {
     name: String,
     #[serde(default)]
     labels: Vec<String>,
+    /// Does it number the elements of the next one?
+    #[serde(default)]
+    numbers: bool,
 }
 
 /// The aggregate's state.
@@ -302,12 +342,14 @@ impl Learning {
         let wishes = request.encode.as_ref().map(Wish::parse_all).transpose().unwrap_or_else(|e| error::raise(e));
         let mut wishes = wishes.unwrap_or_default();
         let (mut columns, mut readers, mut names) = (Vec::new(), Vec::new(), Vec::new());
-        for (i, Asked { name, labels }) in request.columns.into_iter().enumerate() {
+        for (i, Asked { name, labels, numbers }) in request.columns.into_iter().enumerate() {
             let oid = given[i];
             let wish = wishes.remove(&name).unwrap_or_default();
             let own = values::nature(oid).unwrap_or(Nature::Category);
-            let nature = wish.nature(own);
-            let Some(reader) = Reader::new(oid, nature) else { unusable(&name, oid) };
+            let read = if numbers { Nature::Numbers } else { wish.nature(own) };
+            let Some(reader) = Reader::new(oid, read) else { unusable(&name, oid) };
+            let is_numbered = readers.last().is_some_and(Reader::is_numbers);
+            let nature = if is_numbered { Nature::Sparse } else { read };
             let sql_type = types::type_name(oid);
             names.push(name.clone());
             readers.push(reader);
@@ -333,10 +375,12 @@ impl Learning {
         if !unsafe { self.columns.read(call) } {
             return;
         }
-        for (i, reader) in self.readers.iter_mut().enumerate() {
-            // SAFETY: a column of the reader's type.
-            let value = unsafe { reader.value(self.columns.get(call, i)) };
-            if let Err(fault) = self.learner.add(i, value, place) {
+        for i in 0..self.readers.len() {
+            // SAFETY: columns of the readers' types.
+            let value = unsafe { value(&mut self.readers, i, |i| self.columns.get(call, i)) };
+            let learner = &mut self.learner;
+            let added = value.and_then(|value| value.map_or(Ok(()), |value| learner.add(i, value, place)));
+            if let Err(fault) = added {
                 let place = place.map_or_else(String::new, |place| format!(" in the row {}", in_words(place)));
                 let nothing = Encoder::new(Encoding { columns: Vec::new(), sparse: false });
                 if let Fault::Length(i, len) = fault {

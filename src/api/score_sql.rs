@@ -191,7 +191,7 @@ fn term(column: &Column, weights: &[f64]) -> Option<String> {
                 numbers(lines.iter().map(|line| line.1)),
             )
         }
-        Kind::Hash { .. } | Kind::Sparse { .. } => return None,
+        Kind::Hash { .. } | Kind::Sparse { .. } | Kind::Numbers => return None,
     };
     let is_null = if column.has_null_feature() { weight(column.width() - 1) } else { 0.0 };
     let null = match column.on_null {
@@ -210,7 +210,9 @@ fn score(encoding: &Encoding, weights: &[f32]) -> Result<String, String> {
         let (own, others) = rest.split_at(column.width().min(rest.len()));
         rest = others;
         let own: Vec<f64> = own.iter().map(|weight| f64::from(*weight)).collect();
-        terms.push(term(column, &own).ok_or_else(|| column.name.clone())?);
+        if !matches!(column.kind, Kind::Numbers) {
+            terms.push(term(column, &own).ok_or_else(|| column.name.clone())?);
+        }
     }
     Ok(terms.join(" + "))
 }

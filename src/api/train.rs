@@ -12,12 +12,13 @@ use crate::pg::explain::pretty_bytes;
 use crate::pg::{relation, types, values};
 use crate::pg_function;
 use corgipile_core::Error;
-use corgipile_core::encoding::{Encoding, Kind, OnNull, Wish};
+use corgipile_core::encoding::{Encoding, OnNull, Wish};
 use corgipile_core::labels::TargetKind;
 use corgipile_core::model::Model;
 use corgipile_core::params::Params;
 use pgrx::{JsonB, PgLogLevel, PgSqlErrorCode, Spi, ereport, pg_extern, pg_sys};
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use std::ffi::CString;
 
 /// A relation to train on: open to look at, locked until the end of the transaction.
@@ -319,8 +320,12 @@ impl Source {
                 return;
             }
         }
-        let described: Vec<Value> =
-            columns.features.iter().map(|name| json!({ "name": name, "labels": self.labels(name) })).collect();
+        let numbers = self.pair(&mut columns.features, &wishes.unwrap_or_default());
+        let described: Vec<Value> = columns
+            .features
+            .iter()
+            .map(|name| json!({ "name": name, "labels": self.labels(name), "numbers": numbers.contains(name) }))
+            .collect();
         let request = json!({
             "columns": described, "encode": asked.encode, "on_null": on_null, "named": asked.features.is_some(),
         });
@@ -352,18 +357,6 @@ impl Source {
         let left_out: Vec<(String, String)> = serde_json::from_value(learnt["left_out"].clone()).unwrap_or_default();
         // One output at least: what cannot be kept in the end need not be trained.
         Model::check_size(encoding.width(), 1, Settings::read().memory_limit).unwrap_or_else(|e| error::raise(e));
-        let is_array = |name: &str| {
-            encoding.columns.iter().any(|column| column.name == name && matches!(column.kind, Kind::Array(_)))
-        };
-        if is_array("features_k") && is_array("features_v") {
-            error::fail(
-                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
-                "features_k and features_v are the numbers and values of sparse features, which cannot be encoded, nor be features beside other columns",
-                Some(
-                    "Train on the two alone, without encode, exclude, and on_null => 'mean' or 'zero'; or exclude them.",
-                ),
-            );
-        }
         columns.left_out.extend(left_out);
         columns.features = encoding.columns.iter().map(|column| column.name.clone()).collect();
         if columns.features.is_empty() {
@@ -376,6 +369,49 @@ impl Source {
             );
         }
         columns.encoding = Some(encoding);
+    }
+
+    /// Finds the arrays whose elements another array numbers, and puts that in front of them; gives those others. They are
+    /// asked for by `encode`, or have the names that such columns have by default.
+    fn pair(&self, features: &mut Vec<String>, wishes: &HashMap<String, Wish>) -> Vec<String> {
+        let fail = |what: String| -> ! { error::fail(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE, what, None) };
+        let has_kind = |name: &str| wishes.get(name).is_some_and(Wish::asks_for_kind);
+        let is_array = |name: &str| {
+            types::element(self.type_of(name)).filter(|_| types::vector(types::base_type(self.type_of(name))).is_none())
+        };
+        let mut pairs: Vec<(String, String)> =
+            wishes.iter().filter_map(|(values, wish)| Some((wish.indices()?.to_string(), values.clone()))).collect();
+        pairs.sort();
+        let usual = ["features_k", "features_v"].map(String::from);
+        if usual.iter().all(|name| features.contains(name) && !has_kind(name))
+            && !pairs.iter().any(|(k, v)| usual.contains(k) || usual.contains(v))
+            && is_array(&usual[0]).is_some_and(Element::is_integer)
+            && is_array(&usual[1]).is_some()
+        {
+            let [k, v] = usual;
+            pairs.push((k, v));
+        }
+        for (i, (k, v)) in pairs.iter().enumerate() {
+            if !features.contains(k) {
+                fail(format!("column \"{k}\" is to number the elements of \"{v}\", but is not a feature"));
+            }
+            if k == v
+                || has_kind(k)
+                || pairs[..i].iter().any(|(other, _)| other == k)
+                || pairs.iter().any(|(_, other)| other == k)
+            {
+                fail(format!("column \"{k}\" cannot number the elements of \"{v}\" and be something else as well"));
+            }
+            if !is_array(k).is_some_and(Element::is_integer) || is_array(v).is_none() {
+                fail(format!(
+                    "column \"{k}\" must be an array of whole numbers to number the elements of \"{v}\", an array of numbers"
+                ));
+            }
+            features.retain(|name| name != k);
+            let at = features.iter().position(|name| name == v).unwrap_or(features.len());
+            features.insert(at, k.clone());
+        }
+        pairs.into_iter().map(|(k, _)| k).collect()
     }
 
     /// The error for a table without rows.

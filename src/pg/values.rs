@@ -20,6 +20,8 @@ enum Read {
     TimeWithZone,
     Interval,
     Array(Element),
+    /// Of whole numbers, that number the elements of another.
+    Numbers(Element),
     /// pgvector's sparsevec.
     SparseVector,
     /// The text form that the type's output function gives.
@@ -135,6 +137,10 @@ impl Reader {
         let (nature, read) = of_type(oid)?;
         let read = match wanted {
             _ if nature == wanted => read,
+            Nature::Numbers => match read {
+                Read::Array(element) if element.is_integer() => Read::Numbers(element),
+                _ => return None,
+            },
             // Anything has a text form, but of an array nobody wants it.
             Nature::Category | Nature::Ordered if !matches!(nature, Nature::Array | Nature::Sparse) => match read {
                 Read::Bytes | Read::Enum => read,
@@ -143,6 +149,11 @@ impl Reader {
             _ => return None,
         };
         Some(Self { oid, read, labels: HashMap::new(), text: String::new(), elements: Vec::new(), places: Vec::new() })
+    }
+
+    /// Whether values number the elements of the next column.
+    pub fn is_numbers(&self) -> bool {
+        matches!(self.read, Read::Numbers(_))
     }
 
     /// A value; `None` for NULL, also of an element of an array.
@@ -213,7 +224,7 @@ impl Reader {
                     // char(n) is padded.
                     return Value::Text(self.text.trim_end_matches(' ').as_bytes());
                 }
-                Read::Array(element) => {
+                Read::Array(element) | Read::Numbers(element) => {
                     let opened = array::open(
                         pg_sys::Datum::from(pg_sys::pg_detoast_datum(datum.cast_mut_ptr())),
                         element,
@@ -224,6 +235,14 @@ impl Reader {
                         Err(Unusable::NullAt(_)) => return Value::Null,
                         Err(Unusable::Dimensions(_) | Unusable::Corrupt) => return Value::Nested,
                     };
+                    if self.is_numbers() {
+                        resize(&mut self.places, opened.len);
+                        for (i, place) in self.places.iter_mut().enumerate() {
+                            let number = array::integer_at(opened, element, i);
+                            *place = number.checked_sub(1).and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX);
+                        }
+                        return Value::Numbers(&self.places);
+                    }
                     resize(&mut self.elements, opened.len);
                     // What is not finite is found by whoever takes it.
                     array::copy_values(opened, element, self.elements.as_mut_ptr());
