@@ -30,7 +30,8 @@ fn nature_of(column: &Column, own: Nature, numbered: bool) -> Nature {
     }
 }
 
-/// The value of column `i`, with that of the column before where that numbers its elements; `None` for such a one.
+/// The value of column `i`, with that of the column before where that numbers its elements (`numbered`); `None` for such
+/// a one.
 ///
 /// # Safety
 /// `datum(i)` gives column `i`, of the type of its reader, and lives as long as the result.
@@ -38,26 +39,26 @@ fn nature_of(column: &Column, own: Nature, numbered: bool) -> Nature {
 unsafe fn value<'a>(
     readers: &'a mut [Reader],
     i: usize,
+    numbered: bool,
     mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>,
 ) -> Result<Option<Value<'a>>, Fault> {
-    let (before, rest) = readers.split_at_mut(i);
-    let Some(reader) = rest.first_mut().filter(|reader| !reader.is_numbers()) else { return Ok(None) };
-    // SAFETY: by contract.
-    let value = unsafe { reader.value(datum(i)) };
-    match before.last_mut() {
-        Some(numbers) if numbers.is_numbers() => {
-            // SAFETY: by contract.
-            let numbers = unsafe { numbers.value(datum(i - 1)) };
-            Value::paired(numbers, value, i).map(Some)
-        }
-        _ => Ok(Some(value)),
+    if !numbered {
+        let Some(reader) = readers.get_mut(i).filter(|reader| !reader.is_numbers()) else { return Ok(None) };
+        // SAFETY: by contract.
+        return Ok(Some(unsafe { reader.value(datum(i)) }));
     }
+    let (before, rest) = readers.split_at_mut(i);
+    let (Some(numbers), Some(elements)) = (before.last_mut(), rest.first_mut()) else { return Ok(None) };
+    // SAFETY: by contract.
+    unsafe { Value::paired(numbers.value(datum(i - 1)), elements.value(datum(i)), i).map(Some) }
 }
 
 /// Encodes rows whose columns come one by one.
 pub struct RowEncoder {
     encoder: Encoder,
     readers: Vec<Reader>,
+    /// For each: does the one before number its elements?
+    numbered: Vec<bool>,
     row: Row,
 }
 
@@ -71,8 +72,9 @@ impl RowEncoder {
                 Some(&format!("Its columns are: {}.", names(&encoding))),
             );
         }
-        let readers = encoding.columns.iter().enumerate().zip(types).map(|((i, column), oid)| {
-            let numbered = i > 0 && encoding.columns[i - 1].kind == Kind::Numbers;
+        let numbers = encoding.columns.iter().map(|column| column.kind == Kind::Numbers);
+        let numbered: Vec<bool> = std::iter::once(false).chain(numbers).take(types.len()).collect();
+        let readers = encoding.columns.iter().zip(&numbered).zip(types).map(|((column, numbered), oid)| {
             let own = values::nature(*oid);
             // Seconds of a day are not those of a moment, nor is an interval a number.
             let alike = |own: Nature| {
@@ -88,7 +90,7 @@ impl RowEncoder {
                 }
             };
             own.filter(|own| alike(*own))
-                .and_then(|own| Reader::new(*oid, nature_of(column, own, numbered)))
+                .and_then(|own| Reader::new(*oid, nature_of(column, own, *numbered)))
                 .unwrap_or_else(|| {
                     error::fail(
                         PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH,
@@ -103,7 +105,7 @@ impl RowEncoder {
                 })
         });
         let readers = readers.collect();
-        Self { encoder: Encoder::new(encoding), readers, row: Row::default() }
+        Self { encoder: Encoder::new(encoding), readers, numbered, row: Row::default() }
     }
 
     /// Encodes a row; `None` if it is to be left out.
@@ -111,11 +113,11 @@ impl RowEncoder {
     /// # Safety
     /// `datum(i)` gives column `i`, of the type that it was made for, and lives for the call.
     pub unsafe fn encode(&mut self, mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>) -> Option<&Row> {
-        let Self { encoder, readers, row } = self;
+        let Self { encoder, readers, numbered, row } = self;
         encoder.begin(row);
-        for i in 0..readers.len() {
+        for (i, numbered) in numbered.iter().enumerate() {
             // SAFETY: by contract.
-            let value = unsafe { value(readers, i, &mut datum) };
+            let value = unsafe { value(readers, i, *numbered, &mut datum) };
             match value.and_then(|value| value.map_or(Ok(true), |value| encoder.add(row, i, value))) {
                 Ok(true) => {}
                 Ok(false) => return None,
@@ -135,12 +137,13 @@ impl RowEncoder {
         weights: &[f32],
         mut datum: impl FnMut(usize) -> Option<pg_sys::Datum>,
     ) -> Option<f64> {
-        let Self { encoder, readers, .. } = self;
+        let Self { encoder, readers, numbered, .. } = self;
         let (intercept, weights) = weights.split_last()?;
         let mut sum = f64::from(*intercept);
-        for i in 0..readers.len() {
+        for (i, numbered) in numbered.iter().enumerate() {
             // SAFETY: by contract.
-            let value = unsafe { value(readers, i, &mut datum) }.unwrap_or_else(|fault| fail_of(fault, encoder));
+            let value =
+                unsafe { value(readers, i, *numbered, &mut datum) }.unwrap_or_else(|fault| fail_of(fault, encoder));
             if let Some(value) = value {
                 sum += encoder.score(weights, i, value).unwrap_or_else(|fault| fail_of(fault, encoder))?;
             }
@@ -376,8 +379,9 @@ impl Learning {
             return;
         }
         for i in 0..self.readers.len() {
+            let numbered = i > 0 && self.readers[i - 1].is_numbers();
             // SAFETY: columns of the readers' types.
-            let value = unsafe { value(&mut self.readers, i, |i| self.columns.get(call, i)) };
+            let value = unsafe { value(&mut self.readers, i, numbered, |i| self.columns.get(call, i)) };
             let learner = &mut self.learner;
             let added = value.and_then(|value| value.map_or(Ok(()), |value| learner.add(i, value, place)));
             if let Err(fault) = added {
