@@ -45,6 +45,8 @@ report "flights arr_delay, defaults" 14.971 f_test
 psql -c "CREATE TABLE late AS SELECT * FROM late_train ORDER BY month, day"
 train "'late', 'late', '{distance,hour,minute,day,carrier,origin,month,dest}', model_name => 'flights late', encode => '{\"month\": \"one_hot\"}'"
 report "flights late" "76.23 %" late_test
+train "'late', 'late', '{distance,hour,minute,day,carrier,origin,month,dest}', model_name => 'flights late, defaults'"
+report "flights late, defaults" "76.23 %" late_test
 
 load california california.csv.gz "text $(repeat 9 float8)"
 psql -c "CREATE TABLE ca_train AS SELECT * FROM california WHERE split = 'train' ORDER BY \"medianhousevalue\"; CREATE TABLE ca_test AS SELECT * FROM california WHERE split = 'test'"
