@@ -275,6 +275,7 @@ SELECT count(*), count(*) FILTER (WHERE probability <> p) AS differ, count(DISTI
 SELECT count(p0) AS both, count(p1) AS one, count(*) FILTER (WHERE p0 <> p OR p1 <> p) AS differ FROM (
     SELECT id, CASE id % 2 WHEN 0 THEN predict_proba('alike', t) END AS p0, CASE WHEN id % 3 < 2 THEN predict_proba('alike', t) END AS p1, predict('alike', t) FROM alike AS t OFFSET 0) AS x
     JOIN alone USING (id);
+SELECT predict_proba('alike', t) = predict_proba('alike', t) AS same_of_a_long_one FROM (SELECT repeat('long', 100000) AS a, 1.0 AS b, '{1,2}'::real[] AS c, now() AS d, true AS e) AS t;
 CREATE TABLE of_arrays AS SELECT id, y AS label, c || e::int::real AS features_v, CASE WHEN e THEN '{1,2}'::int[] ELSE '{1,3}' END AS features_k, c AS v FROM alike;
 SELECT train_sgd('of_arrays', 'label', '{features_v}', model_name => 'alike arrays', max_epochs => 2) > 0 AS dense, train_sgd('of_arrays', 'label', '{features_k,v}', model_name => 'alike pairs', max_epochs => 2) > 0 AS sparse;
 CREATE TEMP TABLE alone_arrays AS SELECT id, predict_proba('alike arrays', features_v) AS p FROM of_arrays;

@@ -20,6 +20,9 @@ enum Held {
     Varlena,
 }
 
+/// Bytes of a row that are kept at most; a longer one is scored again.
+const MOST_BYTES: usize = 64 << 10;
+
 /// Shared by call sites.
 pub type Shared = Rc<RefCell<LastRow>>;
 
@@ -116,6 +119,9 @@ impl LastRow {
                 (Some(datum), Held::Fixed(_) | Held::Varlena) => {
                     // SAFETY: by contract.
                     let Some(own) = (unsafe { held.bytes(*datum) }) else { return };
+                    if self.bytes.len() + own.len() > MOST_BYTES {
+                        return;
+                    }
                     self.bytes.extend_from_slice(own);
                     Some(own.len())
                 }
