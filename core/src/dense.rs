@@ -18,7 +18,7 @@ use crate::vector::{GROUP, Group, StepRows, Tail, groups, step_and_dots};
 use pulp::Simd;
 
 /// Bytes of tuples to be on their way into the cache.
-const BYTES_AHEAD: usize = 24 << 10;
+const BYTES_AHEAD: usize = 16 << 10;
 
 /// Longest rows of which the products of two are taken ahead.
 const TWO_AHEAD: usize = 64;

@@ -14,7 +14,7 @@ pub fn prefetch_at<T>(slice: &[T], at: usize) {
     {
         let at = slice.as_ptr().wrapping_add(at).cast::<i8>();
         // SAFETY: a prefetch of any address is harmless.
-        unsafe { std::arch::x86_64::_mm_prefetch(at, std::arch::x86_64::_MM_HINT_T1) };
+        unsafe { std::arch::x86_64::_mm_prefetch(at, std::arch::x86_64::_MM_HINT_T0) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (slice, at);
