@@ -109,6 +109,8 @@ fn report(error: Error) -> ErrorReport {
         }
         Error::OutOfMemory { .. } => new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY)
             .set_hint("Lower corgipile.memory_limit or the option buffer_size."),
+        Error::NoValue { .. } => new(PgSqlErrorCode::ERRCODE_DATA_EXCEPTION)
+            .set_hint("It is NULL in all rows: leave it out of the features."),
         Error::WrongEncoding { .. } => new(PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH).set_hint(
             "number is for numbers, ordinal for text and enums, seconds and cyclic for dates and times; one_hot and hash are for all types.",
         ),

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Categories of a column that get a feature each unless more are asked for; more than that are hashed.
 pub const MOST_CATEGORIES: usize = 1000;
@@ -71,7 +72,8 @@ impl<'a> Value<'a> {
     pub fn paired(numbers: Self, elements: Self, number: usize) -> std::result::Result<Self, Fault> {
         match (numbers, elements) {
             (Self::Null, _) | (_, Self::Null) => Ok(Self::Null),
-            (Self::Nested, _) | (_, Self::Nested) => Ok(Self::Nested),
+            (Self::Nested, _) => Err(Fault::Dimensions(number.saturating_sub(1))),
+            (_, Self::Nested) => Ok(Self::Nested),
             (Self::Numbers(places), Self::Array(elements))
                 if places.len() == elements.len()
                     && places.windows(2).all(|pair| pair[0] < pair[1])
@@ -354,6 +356,9 @@ impl Encoding {
             if column.kind == Kind::Numbers && !matches!(next, Some(Kind::Sparse { .. })) {
                 return Err(bad(format!("column \"{}\" numbers the elements of none", column.name)));
             }
+            if column.kind == Kind::Numbers && column.is_null {
+                return Err(bad(format!("column \"{}\" numbers elements, and has no feature for NULL", column.name)));
+            }
             let buckets = if let Kind::Hash { buckets } = column.kind { buckets } else { 1 };
             if !(1..=MOST_BUCKETS).contains(&buckets) {
                 return Err(bad(format!("column \"{}\" is hashed into {buckets} buckets", column.name)));
@@ -369,6 +374,18 @@ impl Encoding {
     /// Features of a row.
     pub fn width(&self) -> usize {
         self.columns.iter().map(Column::width).sum()
+    }
+
+    /// The features that are scaled, or need not be, as ranges of their numbers: all but elements that are kept as they are.
+    pub fn scaled(&self) -> Vec<Range<u32>> {
+        let mut first = 0;
+        let ranges = self.columns.iter().filter_map(|column| {
+            let (from, own) = (first, column.own_width() as u32);
+            first += column.width() as u32;
+            let from = if matches!(column.kind, Kind::Sparse { .. }) { from + own } else { from };
+            (from < first).then_some(from..first)
+        });
+        ranges.collect()
     }
 
     /// Column, name and scale of a feature, counted from 0.
@@ -626,8 +643,11 @@ impl Encoder {
             }
             // An element that was never seen has weight 0.
             (Kind::Sparse { len }, Value::Pair(places, elements)) => {
-                for (place, x) in places.iter().zip(elements).filter(|(place, _)| *place < len) {
-                    put(first + place, finite(f64::from(*x))?);
+                for (place, x) in places.iter().zip(elements) {
+                    let x = finite(f64::from(*x))?;
+                    if place < len {
+                        put(first + place, x);
+                    }
                 }
             }
             (Kind::Array(_) | Kind::Sparse { .. }, _) => {}
@@ -672,6 +692,11 @@ impl Wish {
     /// The column that numbers the elements of this one, if there is one.
     pub fn indices(&self) -> Option<&str> {
         self.indices.as_deref()
+    }
+
+    /// Whether anything is asked but what numbers its elements.
+    pub fn asks_for_more(&self) -> bool {
+        *self != Self { indices: self.indices.clone(), ..Self::default() }
     }
 
     /// Whether a way to encode it is asked for.
@@ -932,6 +957,13 @@ impl Learner {
     /// The encoding, and the columns that are left out because they say nothing, with the reason.
     pub fn finish(self) -> Result<(Encoding, Vec<(String, &'static str)>)> {
         let (mut columns, mut left_out) = (Vec::new(), Vec::new());
+        // With a column goes what numbers its elements.
+        let mut leave_out = |columns: &mut Vec<Column>, name: String, reason: &'static str| {
+            if let Some(numbers) = columns.pop_if(|last| last.kind == Kind::Numbers) {
+                left_out.push((numbers.name, "numbers the elements of a column that is left out"));
+            }
+            left_out.push((name, reason));
+        };
         let rows = self.rows;
         for (column, seen) in self.columns {
             let on_null = rule(&column, self.on_null);
@@ -939,13 +971,15 @@ impl Learner {
             if !column.named {
                 let one = column.nature == Nature::Category && seen.counts.len() as f64 > DISTINCT * values as f64;
                 if values == 0 {
-                    left_out.push((column.name, "has no value"));
+                    leave_out(&mut columns, column.name, "has no value");
                     continue;
                 }
                 if values > FEW_ROWS && (one || (seen.crowded && seen.counts.values().all(|n| *n == 1))) {
-                    left_out.push((column.name, "has nearly as many values as rows"));
+                    leave_out(&mut columns, column.name, "has nearly as many values as rows");
                     continue;
                 }
+            } else if values == 0 && matches!(column.nature, Nature::Array | Nature::Sparse) {
+                return Err(Error::NoValue { column: column.name });
             }
             let kind = kind(&column, seen, self.limit)?;
             let on_null = if on_null == OnNull::Category && !matches!(kind, Kind::OneHot { .. } | Kind::Hash { .. }) {
@@ -1120,6 +1154,49 @@ mod tests {
         }
         assert_eq!(Value::paired(Value::Null, Value::Array(&[1.0]), 1), Ok(Value::Null));
         assert_eq!(Value::paired(Value::Numbers(&[]), Value::Nested, 1), Ok(Value::Nested));
+        assert_eq!(Value::paired(Value::Nested, Value::Array(&[]), 1), Err(Fault::Dimensions(0)));
+        // An element that was never seen is looked at all the same.
+        let encoder = Encoder::new(encoding);
+        let infinite = pair(&[1, 90], &[1.0, f32::INFINITY]).expect("a pair");
+        assert_eq!(encoder.score(&[1.0; 8], 1, infinite), Err(Fault::NotFinite(1)));
+    }
+
+    #[test]
+    fn numbers_go_with_their_elements() {
+        let columns = || vec![learnt("x", Nature::Number), learnt("k", Nature::Numbers), learnt("v", Nature::Sparse)];
+        let mut learner = Learner::new(columns(), 1 << 20, Some(OnNull::Zero));
+        for x in [1.0, 2.0] {
+            learner.next_row();
+            learner.add(0, Value::Number(x), None).expect("finite");
+            learner.add(2, Value::Null, None).expect("null");
+        }
+        let (encoding, left_out) = learner.finish().expect("learns");
+        let names: Vec<&str> = encoding.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!((names, left_out.len()), (vec!["x"], 2));
+        encoding.check().expect("goes together");
+        // Named, they cannot be left out.
+        let mut named = columns();
+        named.iter_mut().for_each(|column| column.named = true);
+        let mut learner = Learner::new(named, 1 << 20, Some(OnNull::Zero));
+        learner.next_row();
+        learner.add(0, Value::Number(1.0), None).expect("finite");
+        learner.add(2, Value::Null, None).expect("null");
+        assert_eq!(learner.finish().map(|_| ()), Err(Error::NoValue { column: "v".into() }));
+    }
+
+    #[test]
+    fn only_elements_that_are_kept_as_they_are_are_not_scaled() {
+        let column =
+            |kind, is_null| Column { name: "c".into(), sql_type: "t".into(), kind, on_null: OnNull::Zero, is_null };
+        let scale = Scale { mean: 0.0, deviation: 1.0 };
+        let columns = vec![
+            column(Kind::Array(vec![scale; 3]), false),
+            column(Kind::Numbers, false),
+            column(Kind::Sparse { len: 10 }, true),
+            column(Kind::Sparse { len: 5 }, false),
+            column(Kind::Number(scale), false),
+        ];
+        assert_eq!(Encoding { columns, sparse: true }.scaled(), [0..3, 13..14, 19..20]);
     }
 
     proptest! {

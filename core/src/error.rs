@@ -45,6 +45,12 @@ pub enum Error {
         /// What was asked.
         encoding: &'static str,
     },
+    /// A feature that the user named, of which nothing can be learnt.
+    #[error("column \"{column}\" has no value")]
+    NoValue {
+        /// The column.
+        column: String,
+    },
     /// More weights than a form has room for.
     #[error("the model has {weights} weights, of which jsonb holds at most {limit}")]
     ModelTooLarge {

@@ -1,10 +1,11 @@
 //! Tuples that are held out of training, to judge the model after each epoch.
 //!
-//! They are kept decoded and scaled. When they outgrow their memory, every second one is forgotten and
+//! They are kept decoded, and are scaled when all are there: by then the scale of every feature is known. When they outgrow their memory, every second one is forgotten and
 //! of those to come every second is taken: what is left is spread evenly over the table, whatever
 //! order its blocks were read in.
 
 use crate::Result;
+use crate::scaling::Scaling;
 use crate::tuples::{Density, TupleBuffer};
 
 /// The held-out tuples.
@@ -13,15 +14,16 @@ pub struct Holdout {
     tuples: TupleBuffer,
     seen: u64,
     every: u64,
+    scaled: bool,
 }
 
 impl Holdout {
     /// None yet; they may take `limit` bytes.
     pub fn new(density: Density, limit: usize) -> Self {
-        Self { tuples: TupleBuffer::new(density, limit).with_weights(), seen: 0, every: 1 }
+        Self { tuples: TupleBuffer::new(density, limit).with_weights(), seen: 0, every: 1, scaled: false }
     }
 
-    /// Copies those of a buffer that are held out.
+    /// Copies those of a buffer, not yet scaled, that are held out.
     pub fn take_from(&mut self, buffer: &TupleBuffer) -> Result<()> {
         for (row, weight) in buffer.held_out() {
             self.seen += 1;
@@ -39,6 +41,13 @@ impl Holdout {
             }
         }
         self.tuples.arrange(false, 0, 0, 0)
+    }
+
+    /// Scales the tuples kept, once: no more may be taken.
+    pub fn scale(&mut self, scaling: &Scaling) {
+        if !std::mem::replace(&mut self.scaled, true) {
+            scaling.apply(&mut self.tuples);
+        }
     }
 
     /// The tuples kept, all in the order.

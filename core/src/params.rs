@@ -8,6 +8,7 @@ use crate::weights::Optimizer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::ops::Range;
 
 /// The order in which tuples are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +169,7 @@ pub struct Params {
     pub decay: f64,
     /// Whether the model is an average over the course of training, late weights counting most.
     pub average: bool,
-    /// Whether features are centred and scaled (sparse: left as they are).
+    /// Whether features are centred and scaled (sparse: scaled where they are above 1).
     pub standardize: bool,
     /// ε of `huber` and `epsilon_insensitive`, in units of the target; `None`: a tenth of its
     /// standard deviation.
@@ -216,6 +217,10 @@ pub struct Params {
     /// Look and plan only: what corgipile.advise asks for, not an option of users.
     #[serde(skip)]
     pub advise: bool,
+    /// Sparse features that are scaled already, as ranges of their numbers: what train_sgd says of columns that it has
+    /// encoded, not an option of users.
+    #[serde(skip)]
+    pub scaled_features: Vec<Range<u32>>,
 }
 
 impl Default for Params {
@@ -249,6 +254,7 @@ impl Default for Params {
             buffer_size: None,
             verbose: false,
             advise: false,
+            scaled_features: Vec::new(),
         }
     }
 }
@@ -356,6 +362,11 @@ impl Params {
         for (key, value) in map {
             if key == "advise" {
                 params.advise = boolean("advise", value)?;
+                continue;
+            }
+            if key == "scaled_features" {
+                let ranges = serde_json::from_value(value.clone());
+                params.scaled_features = ranges.map_err(|_| bad("scaled_features", value, "ranges of features"))?;
                 continue;
             }
             let Some(name) = OPTIONS.iter().find(|name| *name == key) else {

@@ -5,25 +5,29 @@
 //! from sums of squares. Tuples are scaled where they lie, once a fill; the finished weights are
 //! folded back, so the model is in the user's units and prediction costs nothing extra.
 //!
-//! A sparse feature is divided by its largest absolute value in the first buffer where that is above 1: one column in
-//! large units would else set the rate for all (a9a with incomes beside it: 76.4 % instead of 85.4 %). Where no value is
-//! above 1 nothing is done: in the weights of texts what is small is meant to be (dividing tf-idf by its maxima costs
+//! A sparse feature is divided by its largest absolute value in the first buffer that has it, where that is above 1: one
+//! column in large units would else set the rate for all (a9a with incomes beside it: 76.4 % instead of 85.4 %). Smaller
+//! values stay as they are: in the weights of texts what is small is meant to be (dividing tf-idf by its maxima costs
 //! sector 4 points of accuracy, by its deviations 17), and neither does a deviation tell a rare category from a small unit.
+//! Until a feature is met its weight is the one it started with, so that its scale can be found as late as that.
 
 use crate::tuples::{Density, Features, TupleBuffer};
 use crate::vector::dispatch;
 use crate::weights::Rows;
 use crate::{Error, Result};
+use std::ops::Range;
 
 /// How values were scaled: x' = (x − mean)·inverse.
 #[derive(Debug, Clone, Default)]
 pub struct Scaling {
     /// Empty where nothing is centred.
     mean: Vec<f32>,
-    /// Empty where nothing is scaled.
+    /// Empty where nothing is scaled. Of a sparse feature that was not met so far 0: see [`Self::factor`].
     inverse: Vec<f32>,
     target: Option<(f64, f64)>,
     constant: usize,
+    /// Does a sparse feature have another inverse than 1?
+    shrinks: bool,
 }
 
 /// Scales dense rows; a type of its own for [`dispatch`].
@@ -37,10 +41,12 @@ impl pulp::WithSimd for Apply<'_> {
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Scaling { mean, inverse, .. } = self.scaling;
-        let (numbers, values) = self.tuples.sparse_values_mut();
-        for (k, x) in numbers.iter().zip(values) {
-            *x *= inverse.get(*k as usize).copied().unwrap_or(1.0);
+        let Scaling { mean, inverse, shrinks, .. } = self.scaling;
+        if *shrinks {
+            let (numbers, values) = self.tuples.sparse_values_mut();
+            for (k, x) in numbers.iter().zip(values) {
+                *x *= self.scaling.factor(*k as usize);
+            }
         }
         for row in self.tuples.dense_rows_mut() {
             if mean.is_empty() {
@@ -64,29 +70,10 @@ fn zeros<T: Clone + Default>(n: usize) -> Result<Vec<T>> {
     Ok(vec)
 }
 
-/// What sparse features are multiplied by; empty if they stay as they are.
-fn sparse_inverses(tuples: &TupleBuffer) -> Result<Vec<f32>> {
-    let mut largest: Vec<f32> = zeros(tuples.max_features())?;
-    let mut above_one = false;
-    for row in (0..tuples.len()).filter(|row| tuples.weight(*row) > 0.0) {
-        let Features::Sparse(k, x) = tuples.features(row) else { continue };
-        for (k, x) in k.iter().zip(x) {
-            if let Some(largest) = largest.get_mut(*k as usize) {
-                *largest = largest.max(x.abs());
-            }
-            above_one |= x.abs() > 1.0;
-        }
-    }
-    if !above_one {
-        return Ok(Vec::new());
-    }
-    largest.iter_mut().for_each(|largest| *largest = largest.max(1.0).recip());
-    Ok(largest)
-}
-
 impl Scaling {
-    /// Learns from a buffer, tuples counting by their weights. `features`: scale the features; `numbers`: scale the labels, which are
-    /// numbers; `centre`: means are subtracted, which needs an intercept to make up for it.
+    /// Learns from a buffer, tuples counting by their weights. `features`: scale the features, which [`Self::meet`] does for
+    /// sparse ones; `numbers`: scale the labels, which are numbers; `centre`: means are subtracted, which needs an intercept
+    /// to make up for it.
     pub fn learn(tuples: &TupleBuffer, features: bool, numbers: bool, centre: bool) -> Result<Self> {
         let mut scaling = Self::default();
         let weight = |row: usize| f64::from(tuples.weight(row));
@@ -122,9 +109,6 @@ impl Scaling {
                 scaling.mean = means.iter().map(|mean| *mean as f32).collect();
             }
         }
-        if features && tuples.density() == Density::Sparse {
-            scaling.inverse = sparse_inverses(tuples)?;
-        }
         if numbers {
             let labels = || tuples.labels().iter().enumerate().map(|(i, y)| (weight(i), f64::from(*y)));
             let mean = if centre { labels().map(|(w, y)| w * y).sum::<f64>() / n } else { 0.0 };
@@ -132,6 +116,43 @@ impl Scaling {
             scaling.target = Some((mean, if deviation > 0.0 { deviation } else { 1.0 }));
         }
         Ok(scaling)
+    }
+
+    /// Finds the scale of the sparse features that were not met before, from the tuples that are trained on, and gives
+    /// these features. Those in the ranges `scaled` stay as they are.
+    pub fn meet(&mut self, tuples: &TupleBuffer, scaled: &[Range<u32>]) -> Result<Vec<u32>> {
+        let out_of_memory =
+            |n: usize| Error::OutOfMemory { bytes: n * size_of::<u32>(), purpose: "the scaling of the features" };
+        let inverse = &mut self.inverse;
+        let more = tuples.max_features().saturating_sub(inverse.len());
+        inverse.try_reserve(more).map_err(|_| out_of_memory(more))?;
+        inverse.resize(inverse.len() + more, 0.0);
+        let mut met: Vec<u32> = Vec::new();
+        for row in (0..tuples.len()).filter(|row| tuples.weight(*row) > 0.0) {
+            let Features::Sparse(k, x) = tuples.features(row) else { continue };
+            for (k, x) in k.iter().zip(x) {
+                // What is negative is the largest value so far, of those that are being met.
+                let Some(inverse) = inverse.get_mut(*k as usize).filter(|inverse| **inverse <= 0.0) else { continue };
+                if *inverse == 0.0 {
+                    met.try_reserve(1).map_err(|_| out_of_memory(met.len() + 1))?;
+                    met.push(*k);
+                    *inverse = -1.0;
+                }
+                *inverse = inverse.min(-x.abs());
+            }
+        }
+        for k in &met {
+            let inverse = &mut inverse[*k as usize];
+            *inverse = if scaled.iter().any(|scaled| scaled.contains(k)) { 1.0 } else { -inverse.recip() };
+            self.shrinks |= *inverse != 1.0;
+        }
+        Ok(met)
+    }
+
+    /// What the values of a feature are multiplied by.
+    #[inline(always)]
+    pub fn factor(&self, feature: usize) -> f32 {
+        self.inverse.get(feature).copied().filter(|inverse| *inverse > 0.0).unwrap_or(1.0)
     }
 
     /// Columns that had one value only.
@@ -164,7 +185,7 @@ impl Scaling {
             for (j, w) in row.iter_mut().enumerate() {
                 let own = f64::from(*w) / unit;
                 shift += own * f64::from(self.mean.get(j).copied().unwrap_or(0.0));
-                *w = (own / f64::from(self.inverse.get(j).copied().unwrap_or(1.0))) as f32;
+                *w = (own / f64::from(self.factor(j))) as f32;
             }
             *intercept = ((f64::from(*intercept) - target_mean) / unit + shift) as f32;
         }
@@ -177,7 +198,7 @@ impl Scaling {
             let row = &mut rows.weights[k * rows.features..(k + 1) * rows.features];
             let mut shift = 0f64;
             for (j, w) in row.iter_mut().enumerate() {
-                let scaled = f64::from(*w) * f64::from(self.inverse.get(j).copied().unwrap_or(1.0));
+                let scaled = f64::from(*w) * f64::from(self.factor(j));
                 shift += scaled * f64::from(self.mean.get(j).copied().unwrap_or(0.0));
                 *w = (scaled * unit) as f32;
             }
@@ -223,20 +244,26 @@ mod tests {
     #[test]
     fn sparse_features_are_scaled_where_they_are_large() {
         let sparse = |rows: &[(&[u32], &[f32])]| {
-            let mut tuples = TupleBuffer::new(Density::Sparse, usize::MAX);
+            let mut tuples = TupleBuffer::new(Density::Sparse, usize::MAX).with_weights();
             rows.iter().for_each(|(k, x)| tuples.push(0.0, Features::Sparse(k, x)).expect("fits"));
             tuples
         };
         let mut first = sparse(&[(&[0, 2], &[0.5, -40.0]), (&[], &[]), (&[0, 1, 2], &[0.25, 1.0, 10.0])]);
-        let scaling = Scaling::learn(&first, true, false, true).expect("fits");
-        assert_eq!(scaling.inverse, [1.0, 1.0, 0.025]);
+        let mut scaling = Scaling::default();
+        assert_eq!(scaling.meet(&first, &[]), Ok(vec![0, 2, 1]));
+        assert_eq!([0, 1, 2, 3].map(|feature| scaling.factor(feature)), [1.0, 1.0, 0.025, 1.0]);
         scaling.apply(&mut first);
         assert_eq!(first.features(0), Features::Sparse(&[0, 2], &[0.5, -1.0]));
         assert_eq!(first.features(2), Features::Sparse(&[0, 1, 2], &[0.25, 1.0, 0.25]));
-        // A feature that was not in the first buffer stays as it is.
-        let mut second = sparse(&[(&[2, 9], &[80.0, 7.0])]);
+        // A feature that was not in the first buffer has the scale of the first that has it, unless it is scaled already;
+        // one that only tuples held out have is not met.
+        let mut second = sparse(&[(&[2, 9, 11], &[80.0, -5.0, 7.0]), (&[9], &[4.0])]);
+        second.push_weighted(0.0, Features::Sparse(&[12], &[3.0]), -1.0).expect("fits");
+        assert_eq!(scaling.meet(&second, &[3..5, 10..12]), Ok(vec![9, 11]));
         scaling.apply(&mut second);
-        assert_eq!(second.features(0), Features::Sparse(&[2, 9], &[2.0, 7.0]));
+        assert_eq!(second.features(0), Features::Sparse(&[2, 9, 11], &[2.0, -1.0, 7.0]));
+        assert_eq!(second.features(2), Features::Sparse(&[12], &[3.0]));
+        assert_eq!(scaling.meet(&second, &[]), Ok(vec![]));
         // There and back; the intercept has nothing to make up for.
         let rows = Rows { features: 4, weights: vec![1.0, 2.0, 3.0, 4.0], intercepts: vec![5.0] };
         let mut folded = Rows { weights: rows.weights.clone(), intercepts: rows.intercepts.clone(), ..rows };
@@ -245,7 +272,9 @@ mod tests {
         scaling.scale(&mut folded);
         assert_eq!((folded.weights, folded.intercepts), (rows.weights, rows.intercepts));
         let small = sparse(&[(&[0], &[1.0]), (&[5], &[-0.001])]);
-        assert!(Scaling::learn(&small, true, false, true).expect("fits").inverse.is_empty());
+        let mut scaling = Scaling::default();
+        assert_eq!(scaling.meet(&small, &[]), Ok(vec![0, 5]));
+        assert!(!scaling.shrinks);
     }
 
     #[test]

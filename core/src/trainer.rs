@@ -337,9 +337,11 @@ impl Trainer {
         *self = Self::new(self.params.clone(), loss, self.density, self.memory_limit);
     }
 
-    /// Prepares a freshly filled buffer: learns the scaling from the first one, applies it to all.
+    /// Prepares a freshly filled buffer: learns the scaling from the first one (of sparse features, from the first that has
+    /// each), applies it to all.
     pub fn prepare(&mut self, tuples: &mut TupleBuffer) -> Result<()> {
-        let scaling = match self.scaling.take() {
+        let sparse = self.params.standardize && self.density == Density::Sparse;
+        let mut scaling = match self.scaling.take() {
             Some(scaling) => scaling,
             None => {
                 let trained_on = (0..tuples.len()).map(|row| f64::from(tuples.weight(row))).filter(|w| *w > 0.0);
@@ -355,13 +357,31 @@ impl Trainer {
                 Scaling::learn(tuples, self.params.standardize, numbers, self.params.fit_intercept)?
             }
         };
-        scaling.apply(tuples);
-        self.scaling = Some(scaling);
         if self.params.eval_fraction > 0.0 && self.epoch == 0 {
             let (density, limit) = (self.density, self.held_out_limit());
             self.holdout.get_or_insert_with(|| Holdout::new(density, limit)).take_from(tuples)?;
         }
+        // Later epochs meet nothing new.
+        if sparse && self.epoch == 0 {
+            for feature in scaling.meet(tuples, &self.params.scaled_features)? {
+                let feature = feature as usize;
+                self.rescale(feature, scaling.factor(feature).recip());
+            }
+        }
+        scaling.apply(tuples);
+        self.scaling = Some(scaling);
         Ok(())
+    }
+
+    /// Weights of a feature that is met late, whose values are divided by `factor` from now on: others than 0 where training
+    /// goes on from a model.
+    fn rescale(&mut self, feature: usize, factor: f32) {
+        if factor != 1.0 {
+            self.weights.rescale(&mut self.average, feature, factor);
+            if let Some(checkpoint) = &mut self.checkpoint {
+                checkpoint.rescale(&mut Average::default(), feature, factor);
+            }
+        }
     }
 
     /// Bytes that tuples held out may take: half of all, if any are.
@@ -811,9 +831,12 @@ impl Trainer {
 
     /// Judges the weights as they are on the tuples held out.
     fn evaluate(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Measured>> {
-        let Some(holdout) = self.holdout.take().filter(|holdout| !holdout.tuples().is_empty()) else {
+        let Some(mut holdout) = self.holdout.take().filter(|holdout| !holdout.tuples().is_empty()) else {
             return Ok(None);
         };
+        if let Some(scaling) = &self.scaling {
+            holdout.scale(scaling);
+        }
         self.settle();
         if self.averaged > 0 {
             self.weights.exchange(&mut self.average);
@@ -1094,6 +1117,46 @@ mod tests {
                     assert!((f64::from(*found) - expected).abs() < 0.02, "{optimizer:?}: {rows:?}, {expected:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn sparse_features_that_come_late_are_scaled_then() {
+        let params = Params {
+            learning_rate: Some(1e-20),
+            eval_fraction: 0.5,
+            l2_reg: Some(0.0),
+            scaled_features: vec![2..3, 7..9],
+            ..Params::default()
+        };
+        for average in [false, true] {
+            let params = Params { average, ..params.clone() };
+            let mut trainer = Trainer::new(params, Loss::LogLoss, Density::Sparse, usize::MAX);
+            let known = Rows { features: 5, weights: vec![0.5, -0.25, 0.125, 1.0, 2.0], intercepts: vec![0.75] };
+            trainer.start_from(known.clone());
+            // Feature 1 comes with the second buffer; before it, with a tuple held out, as feature 4 always does.
+            for (trained, held_out) in
+                [(vec![(0u32, -40f32)], vec![(1u32, 8f32)]), (vec![(1, 16.0), (2, 30.0)], vec![(1, 4.0), (4, 8.0)])]
+            {
+                let mut tuples = TupleBuffer::new(Density::Sparse, usize::MAX).with_weights();
+                for (features, weight) in [(&trained, 1.0), (&held_out, -1.0)] {
+                    let (k, x): (Vec<u32>, Vec<f32>) = features.iter().copied().unzip();
+                    tuples.push_weighted(1.0, Features::Sparse(&k, &x), weight).expect("fits");
+                }
+                tuples.arrange(false, 0, 0, 0).expect("fits");
+                trainer.prepare(&mut tuples).expect("prepares");
+                let expected = if trained.len() == 1 { vec![-1.0] } else { vec![1.0, 30.0] };
+                let Features::Sparse(_, x) = tuples.features(0) else { unreachable!("sparse") };
+                assert_eq!(x, expected);
+                trainer.train(&tuples, 2, || true).expect("trains");
+            }
+            // What is held out is judged as the finished model does.
+            let (report, _) = trainer.end_epoch(|| true).expect("ends");
+            let loss = |score: f64| (1.0 + (-score).exp()).ln();
+            let expected = (loss(0.75 - 0.25 * 8.0) + loss(0.75 - 0.25 * 4.0 + 2.0 * 8.0)) / 2.0;
+            let found = report.eval.expect("held out").loss;
+            assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+            assert_eq!(trainer.finish(false).expect("finite"), known);
         }
     }
 

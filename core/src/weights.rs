@@ -316,6 +316,14 @@ impl Weights {
         extend(&mut self.bias_second, outputs, 0.0)
     }
 
+    /// Multiplies the weights of a sparse feature, and their average where there is one.
+    pub fn rescale(&mut self, average: &mut Average, feature: usize, factor: f32) {
+        let at = feature * self.stride;
+        for vec in [&mut self.v, &mut self.taken, &mut average.v] {
+            vec.get_mut(at..at + self.outputs).into_iter().flatten().for_each(|w| *w *= factor);
+        }
+    }
+
     /// The scores of a tuple into `scores` (one an output).
     #[inline(always)]
     pub fn scores<S: Simd, const SINGLE: bool>(&self, simd: S, x: Features<'_>, scores: &mut [f32]) {

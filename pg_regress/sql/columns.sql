@@ -317,3 +317,35 @@ SELECT train_sgd('docs', 'label', warm_start => 'docs', filter => 'id > 0', max_
 -- The encoding of one is not that of a sparse vector.
 ALTER TABLE words ALTER words TYPE text USING 'x';
 SELECT count(prediction) FROM words PREDICT BY 'words';
+-- A dense table of the usual form has features_k, and leaves it NULL: a column without values, not numbers of elements.
+CREATE TABLE empty_numbers AS SELECT i AS id, NULL::int[] AS features_k, ARRAY[i % 10 + CASE WHEN i > 500 THEN 3 ELSE 0 END, i % 7]::real[] AS features_v,
+    i > 500 AS label, i % 3 AS extra FROM generate_series(1, 1000) AS i;
+SET client_min_messages = warning;
+SELECT train_sgd('empty_numbers', model_name => 'usual mean', on_null => 'mean') > 0 AS mean,
+    train_sgd('empty_numbers', model_name => 'usual exclude', exclude => '{id}') > 0 AS exclude,
+    train_sgd('empty_numbers', model_name => 'usual encode', encode => '{"features_v": {"on_null": "zero"}}') > 0 AS encode;
+SELECT model_name, c ->> 'name' AS column, c ->> 'type' AS type FROM corgipile.models, jsonb_array_elements(corgipile.model_info(model_name) -> 'encoding' -> 'columns') AS c
+    WHERE model_name LIKE 'usual %' ORDER BY model_id, c ->> 'name';
+SELECT train_sgd('empty_numbers', 'label', '{features_k,features_v}', on_null => 'zero');
+-- Rows to train on decide, not others.
+UPDATE empty_numbers SET features_k = '{1,2}' WHERE id > 990 OR id < 10;
+SELECT train_sgd('empty_numbers', filter => 'id BETWEEN 10 AND 990', model_name => 'usual filter', on_null => 'mean') > 0 AS trained;
+SELECT train_sgd('empty_numbers', filter => 'id > 990 OR id < 10', model_name => 'usual numbers', on_null => 'zero') > 0 AS trained;
+SELECT m, jsonb_array_length(corgipile.model_info(m) -> 'encoding' -> 'columns') AS columns FROM unnest('{usual filter,usual numbers}'::text[]) AS m;
+-- With values that are NULL everywhere go their numbers.
+CREATE TABLE no_counts AS SELECT id, ARRAY[1] AS k, NULL::real[] AS v, features_v[1]::float8 AS x, label FROM empty_numbers;
+SELECT train_sgd('no_counts', model_name => 'no counts', encode => '{"v": {"indices": "k"}}', on_null => 'zero') > 0 AS trained;
+SELECT c ->> 'name' AS column FROM jsonb_array_elements(corgipile.model_info('no counts') -> 'encoding' -> 'columns') AS c;
+SELECT train_sgd('no_counts', 'label', '{x,k,v}', encode => '{"v": {"indices": "k"}}', on_null => 'zero');
+CREATE TABLE counted AS SELECT id, color, label, features_k AS words, features_v AS counts, price FROM docs WHERE features_k IS NOT NULL;
+-- What is asked of numbers is asked of their elements.
+SELECT train_sgd('counted', 'label', '{words,counts,price}', encode => '{"counts": {"indices": "words"}, "words": {"is_null": true}}');
+SELECT train_sgd('docs', 'label', '{features_k,features_v,price}', encode => '{"features_k": {"on_null": "mean"}}');
+-- A model to start from has its columns in its own order.
+SELECT train_sgd('counted', 'label', '{counts,price,color,words}', encode => '{"counts": {"indices": "words"}}', model_name => 'words twice', max_epochs => 1) > 0 AS trained;
+SELECT train_sgd('counted', 'label', '{counts,price,color,words}', warm_start => 'words twice', max_epochs => 1) > 0 AS again;
+SELECT train_sgd('counted', 'label', '{counts,price,words}', warm_start => 'words twice', max_epochs => 1);
+-- Numbers that are nested are to blame themselves.
+CREATE TABLE nested AS SELECT ARRAY[[1,2]] AS features_k, '{1,2}'::real[] AS features_v, 1.5 AS price, true AS label;
+SELECT train_sgd('nested', 'label', '{features_k,features_v,price}');
+RESET client_min_messages;

@@ -194,3 +194,8 @@ CREATE TABLE units AS SELECT i > 1000 AS label, ARRAY[1 + (i * 7 % 5) + CASE WHE
     ARRAY[1, 30000 + (i * 7919 % 1000) * 40]::real[] AS features_v FROM generate_series(1, 2000) AS i;
 SELECT train_sgd('units', model_name => 'units') > 0 AS trained, train_sgd('units', model_name => 'no units', standardize => false) > 0 AS also;
 SELECT m AS model, round(accuracy::numeric, 2) AS accuracy FROM unnest('{units,no units}'::text[]) AS m, evaluate_sgd(m, 'units') ORDER BY m DESC;
+-- The same where the pairs are columns that are encoded.
+SELECT train_sgd('units', model_name => 'encoded units', on_null => 'zero') > 0 AS trained,
+    train_sgd('units', model_name => 'encoded no units', on_null => 'zero', standardize => false) > 0 AS also;
+SELECT m AS model, round(accuracy::numeric, 2) AS accuracy, corgipile.model_info(m) -> 'params' -> 'standardize' AS standardize
+FROM unnest('{encoded units,encoded no units}'::text[]) AS m, evaluate_sgd(m, 'units') ORDER BY m DESC;

@@ -84,9 +84,9 @@ impl Columns {
 
     /// The arguments of the query.
     pub fn arguments(&self, mut options: Value) -> Vec<pgrx::datum::DatumWithOid<'_>> {
-        // What the encoding gives is scaled already.
-        if self.encoding.as_ref().is_some_and(|encoding| encoding.sparse) {
-            options["standardize"] = Value::Bool(false);
+        // Most of what the encoding gives is scaled already.
+        if let Some(encoding) = self.encoding.as_ref().filter(|encoding| encoding.sparse) {
+            options["scaled_features"] = serde_json::to_value(encoding.scaled()).unwrap_or_default();
         }
         let encoding = self.encoding.as_ref().map(|encoding| serde_json::to_value(encoding).unwrap_or_default());
         std::iter::once(JsonB(options).into()).chain(encoding.map(|encoding| JsonB(encoding).into())).collect()
@@ -305,7 +305,13 @@ impl Source {
                 if let Some(missing) = theirs.iter().find(|name| !self.has_column(name)) {
                     self.check_column(missing, "features of the model to start from");
                 }
-                if asked.features.is_some() && columns.features != theirs {
+                // In any order: the model's is what counts.
+                let sorted = |names: &[String]| {
+                    let mut names = names.to_vec();
+                    names.sort();
+                    names
+                };
+                if asked.features.is_some() && sorted(&columns.features) != sorted(&theirs) {
                     let (theirs, ours) = (theirs.join(", "), columns.features.join(", "));
                     error::raise(Error::WarmStart(format!("its features are {theirs}, not {ours}")));
                 }
@@ -320,7 +326,7 @@ impl Source {
                 return;
             }
         }
-        let numbers = self.pair(&mut columns.features, &wishes.unwrap_or_default());
+        let numbers = self.pair(columns, &wishes.unwrap_or_default(), asked.features.is_some());
         let described: Vec<Value> = columns
             .features
             .iter()
@@ -357,6 +363,7 @@ impl Source {
         let left_out: Vec<(String, String)> = serde_json::from_value(learnt["left_out"].clone()).unwrap_or_default();
         // One output at least: what cannot be kept in the end need not be trained.
         Model::check_size(encoding.width(), 1, Settings::read().memory_limit).unwrap_or_else(|e| error::raise(e));
+        encoding.check().unwrap_or_else(|e| error::raise(e));
         columns.left_out.extend(left_out);
         columns.features = encoding.columns.iter().map(|column| column.name.clone()).collect();
         if columns.features.is_empty() {
@@ -372,34 +379,41 @@ impl Source {
     }
 
     /// Finds the arrays whose elements another array numbers, and puts that in front of them; gives those others. They are
-    /// asked for by `encode`, or have the names that such columns have by default.
-    fn pair(&self, features: &mut Vec<String>, wishes: &HashMap<String, Wish>) -> Vec<String> {
+    /// asked for by `encode`, or have the names that such columns have by default; with `named`, the features are the user's.
+    fn pair(&self, columns: &mut Columns, wishes: &HashMap<String, Wish>, named: bool) -> Vec<String> {
         let fail = |what: String| -> ! { error::fail(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE, what, None) };
-        let has_kind = |name: &str| wishes.get(name).is_some_and(Wish::asks_for_kind);
         let is_array = |name: &str| {
             types::element(self.type_of(name)).filter(|_| types::vector(types::base_type(self.type_of(name))).is_none())
         };
         let mut pairs: Vec<(String, String)> =
             wishes.iter().filter_map(|(values, wish)| Some((wish.indices()?.to_string(), values.clone()))).collect();
         pairs.sort();
-        let usual = ["features_k", "features_v"].map(String::from);
-        if usual.iter().all(|name| features.contains(name) && !has_kind(name))
-            && !pairs.iter().any(|(k, v)| usual.contains(k) || usual.contains(v))
-            && is_array(&usual[0]).is_some_and(Element::is_integer)
-            && is_array(&usual[1]).is_some()
+        let [k, v] = ["features_k", "features_v"].map(String::from);
+        if [&k, &v]
+            .iter()
+            .all(|name| columns.features.contains(name) && !wishes.get(*name).is_some_and(Wish::asks_for_kind))
+            && !pairs.iter().flat_map(|(k, v)| [k, v]).any(|name| [&k, &v].contains(&name))
+            && is_array(&k).is_some_and(Element::is_integer)
+            && is_array(&v).is_some()
         {
-            let [k, v] = usual;
-            pairs.push((k, v));
+            if self.any_numbers(&k, columns.filter.as_deref()) {
+                pairs.push((k, v));
+            } else if !named && !wishes.contains_key(&k) {
+                columns.features.retain(|name| *name != k);
+                columns.left_out.push((k, "has no value".into()));
+            }
         }
+        let features = &mut columns.features;
         for (i, (k, v)) in pairs.iter().enumerate() {
             if !features.contains(k) {
                 fail(format!("column \"{k}\" is to number the elements of \"{v}\", but is not a feature"));
             }
-            if k == v
-                || has_kind(k)
-                || pairs[..i].iter().any(|(other, _)| other == k)
-                || pairs.iter().any(|(_, other)| other == k)
-            {
+            if wishes.get(k).is_some_and(Wish::asks_for_more) {
+                fail(format!(
+                    "column \"{k}\" numbers the elements of \"{v}\": what is asked of it must be asked of \"{v}\""
+                ));
+            }
+            if k == v || pairs[..i].iter().any(|(other, _)| other == k) || pairs.iter().any(|(_, other)| other == k) {
                 fail(format!("column \"{k}\" cannot number the elements of \"{v}\" and be something else as well"));
             }
             if !is_array(k).is_some_and(Element::is_integer) || is_array(v).is_none() {
@@ -412,6 +426,14 @@ impl Source {
             features.insert(at, k.clone());
         }
         pairs.into_iter().map(|(k, _)| k).collect()
+    }
+
+    /// Whether a row has such numbers: dense tables of the usual form have the column, and leave it NULL.
+    fn any_numbers(&self, column: &str, filter: Option<&str>) -> bool {
+        let column = pgrx::spi::quote_identifier(column);
+        let and = filter.map(|filter| format!(" AND ({filter}\n)")).unwrap_or_default();
+        let query = format!("SELECT true FROM {} WHERE {column} IS NOT NULL{and} LIMIT 1", self.name);
+        matches!(Spi::get_one::<bool>(&query), Ok(Some(true)))
     }
 
     /// The error for a table without rows.
@@ -702,7 +724,6 @@ fn train_model(
         // Features that no row had are features all the same.
         model.widen(encoding.width(), Settings::read().memory_limit).unwrap_or_else(|e| error::raise(e));
         model.header.encoding = Some(encoding);
-        model.header.params.standardize = standardize.unwrap_or(true);
     }
     model.header.target = target;
     model.header.features = features;
