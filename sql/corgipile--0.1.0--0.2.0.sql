@@ -689,16 +689,25 @@ DECLARE
     width bigint := (info ->> 'n_features')::bigint + 1;
     predicted text;
     skipped bigint := 0;
-    is_vector boolean := (SELECT t.typname IN ('vector', 'halfvec') FROM pg_type AS t WHERE t.oid = pg_typeof(input));
+    -- What a domain is of.
+    base oid := (WITH RECURSIVE types AS (
+        SELECT t.oid, t.typbasetype FROM pg_type AS t WHERE t.oid = pg_typeof(input)
+        UNION ALL SELECT t.oid, t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.typbasetype)
+        SELECT types.oid FROM types WHERE types.typbasetype = 0);
+    kind "char" := (SELECT CASE t.typcategory WHEN 'A' THEN 'a' ELSE t.typtype END FROM pg_type AS t WHERE t.oid = base);
+    -- Of pgvector, not of the same name.
+    is_vector boolean := EXISTS (SELECT FROM pg_type AS t JOIN pg_depend AS d ON d.objid = t.oid JOIN pg_extension AS e ON e.oid = d.refobjid
+        WHERE t.oid = base AND t.typname IN ('vector', 'halfvec') AND d.classid = 'pg_type'::regclass
+            AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'vector');
 BEGIN
     -- An array that is not of double precision, or a vector of pgvector's.
-    IF pg_typeof(input)::text LIKE '%[]' OR is_vector THEN
+    IF kind = 'a' OR is_vector THEN
         RETURN QUERY SELECT e.feature, coalesce(f.name, '(intercept)'), e.value, e.weight, e.contribution
             FROM corgipile.explained(model, NULL, CASE WHEN is_vector THEN translate(input::text, '[]', '{}') ELSE input::text END::float8[]) AS e LEFT JOIN corgipile.model_features(model) AS f USING (feature)
             ORDER BY abs(e.contribution) DESC, e.feature;
         RETURN;
     END IF;
-    IF NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = pg_typeof(input) AND (t.typtype = 'c' OR t.oid = 'record'::regtype OR t.typbasetype <> 0)) THEN
+    IF kind <> 'c' AND base <> 'record'::regtype THEN
         RAISE EXCEPTION 'a prediction cannot be explained for a value of type %', pg_typeof(input)
             USING ERRCODE = 'datatype_mismatch', HINT = 'Pass a row that has the columns of the model, or an array of its features.';
     END IF;

@@ -24,6 +24,7 @@ pgrx::pg_module_magic!();
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     guc::init();
+    pg::types::watch_enums();
     customscan::register();
     planner::init();
     predict_by::init();

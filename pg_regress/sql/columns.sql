@@ -348,4 +348,34 @@ SELECT train_sgd('counted', 'label', '{counts,price,words}', warm_start => 'word
 -- Numbers that are nested are to blame themselves.
 CREATE TABLE nested AS SELECT ARRAY[[1,2]] AS features_k, '{1,2}'::real[] AS features_v, 1.5 AS price, true AS label;
 SELECT train_sgd('nested', 'label', '{features_k,features_v,price}');
+-- A label that is renamed between two calls of one expression is read by its new name.
+CREATE TYPE feeling AS ENUM ('sad', 'happy');
+CREATE TABLE moods AS SELECT (ARRAY['sad', 'happy'])[1 + i % 2]::feeling AS mood, i % 2 = 1 AS label FROM generate_series(0, 199) AS i;
+SELECT train_sgd('moods', model_name => 'moods') > 0 AS trained;
+CREATE FUNCTION swapped() RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    r moods;
+BEGIN
+    SELECT * INTO r FROM moods LIMIT 1;
+    FOR i IN 1..2 LOOP
+        RETURN NEXT format('%s %s', predict('moods', r), predict_proba('moods', r) > 0.5);
+        IF i = 1 THEN
+            ALTER TYPE feeling RENAME VALUE 'sad' TO 'other';
+            ALTER TYPE feeling RENAME VALUE 'happy' TO 'sad';
+            ALTER TYPE feeling RENAME VALUE 'other' TO 'happy';
+        END IF;
+    END LOOP;
+END
+$$;
+SELECT swapped();
+-- A domain is explained as what it is of; what only has the name of a vector is not one.
+CREATE DOMAIN features AS real[];
+CREATE DOMAIN a_mood AS moods;
+CREATE DOMAIN amount AS int;
+SELECT count(*) AS explained FROM explain_prediction('alike arrays', (SELECT features_v::features FROM of_arrays LIMIT 1));
+SELECT count(*) AS explained FROM explain_prediction('moods', (SELECT m::moods::a_mood FROM moods AS m LIMIT 1));
+SELECT explain_prediction('moods', 1::amount);
+CREATE TYPE vector AS (x int);
+SELECT explain_prediction('moods', ROW(1)::vector);
+DROP TYPE vector;
 RESET client_min_messages;

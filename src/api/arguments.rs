@@ -137,8 +137,8 @@ impl Call {
     }
 
     /// All arguments.
-    fn all<'a>(self) -> &'a [pg_sys::NullableDatum] {
-        // SAFETY: as above; the frame has so many, and lasts as long as the call.
+    fn all(&self) -> &[pg_sys::NullableDatum] {
+        // SAFETY: as above; the frame has so many, and lasts as long as the call, which this value is of.
         unsafe { (*self.0).args.as_slice((*self.0).nargs as usize) }
     }
 

@@ -339,7 +339,7 @@ impl Site {
             return score(self);
         };
         {
-            let known = last.borrow();
+            let mut known = last.borrow_mut();
             // SAFETY: the datums are of the types that it was made for.
             if let Some(scores) = unsafe { known.scores(&self.datums) } {
                 self.scores.clear();

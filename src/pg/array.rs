@@ -91,8 +91,11 @@ pub enum Unusable {
 }
 
 /// Content of a varlena that is not toasted: pointer behind the header, and its length.
+///
+/// # Safety
+/// `varlena` is one, and lies in one piece.
 #[inline(always)]
-unsafe fn content(varlena: *const u8) -> (*const u8, usize) {
+pub(super) unsafe fn content(varlena: *const u8) -> (*const u8, usize) {
     // SAFETY: the caller passes a plain varlena; its first byte tells the size of the header.
     unsafe {
         let first = *varlena;

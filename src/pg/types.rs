@@ -4,6 +4,7 @@ use super::array::Element;
 use corgipile_core::labels::{TargetKind, TargetValue};
 use pgrx::pg_sys;
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Class labels and names are kept as UTF-8; in a database of another encoding they would be mangled.
 pub fn require_utf8() {
@@ -87,6 +88,26 @@ pub fn type_name(oid: pg_sys::Oid) -> String {
 pub fn base_type(oid: pg_sys::Oid) -> pg_sys::Oid {
     // SAFETY: a catalog look-up by oid.
     unsafe { pg_sys::getBaseType(oid) }
+}
+
+/// Changes of enums that this backend has seen.
+static ENUM_CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// How often an enum was changed: what is known of labels by their oids is good while this stays the same, for a label can be
+/// renamed.
+pub fn enum_changes() -> u64 {
+    ENUM_CHANGES.load(Ordering::Relaxed)
+}
+
+unsafe extern "C-unwind" fn enum_changed(_: pg_sys::Datum, _: i32, _: u32) {
+    ENUM_CHANGES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Has changes of enums counted; called once, when the library is loaded.
+pub fn watch_enums() {
+    let cache = pg_sys::SysCacheIdentifier::ENUMOID as i32;
+    // SAFETY: the function stays as long as the library, which is never unloaded, and does nothing but count.
+    unsafe { pg_sys::CacheRegisterSyscacheCallback(cache, Some(enum_changed), pg_sys::Datum::from(0)) }
 }
 
 /// Whether reading a value of this type from text runs nobody's code: a base type or an enum, or an array of such.

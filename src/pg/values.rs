@@ -124,8 +124,9 @@ pub fn spread(columns: &[String]) -> String {
 pub struct Reader {
     oid: pg_sys::Oid,
     read: Read,
-    /// Text forms of labels that were met.
+    /// Text forms of labels that were met, as they were after so many changes of enums.
     labels: HashMap<u32, String>,
+    enum_changes: u64,
     text: String,
     elements: Vec<f32>,
     places: Vec<u32>,
@@ -148,7 +149,15 @@ impl Reader {
             },
             _ => return None,
         };
-        Some(Self { oid, read, labels: HashMap::new(), text: String::new(), elements: Vec::new(), places: Vec::new() })
+        Some(Self {
+            oid,
+            read,
+            labels: HashMap::new(),
+            enum_changes: types::enum_changes(),
+            text: String::new(),
+            elements: Vec::new(),
+            places: Vec::new(),
+        })
     }
 
     /// Whether values number the elements of the next column.
@@ -167,7 +176,7 @@ impl Reader {
             Read::Word(read) => Value::Number(read.number(datum.value())),
             // SAFETY: by contract; what is plain is read where it lies, without a call of the server.
             Read::Bytes if unsafe { !array::is_toasted(datum) } => unsafe {
-                let (at, len) = array::plain(datum, pg_sys::CurrentMemoryContext);
+                let (at, len) = array::content(datum.cast_mut_ptr());
                 Value::Text(core::slice::from_raw_parts(at, len))
             },
             // SAFETY: by contract.
@@ -187,7 +196,7 @@ impl Reader {
                 Read::Word(read) => read.number(word),
                 Read::Numeric => {
                     let plain = (!array::is_toasted(datum)).then(|| {
-                        let (at, len) = array::plain(datum, pg_sys::CurrentMemoryContext);
+                        let (at, len) = array::content(datum.cast_mut_ptr());
                         numeric::to_double(core::slice::from_raw_parts(at, len))
                     });
                     plain.flatten().unwrap_or_else(|| {
@@ -210,6 +219,10 @@ impl Reader {
                 Read::Bytes => return Value::Text(types::varlena_bytes(datum)),
                 Read::Enum => {
                     let oid = self.oid;
+                    let changes = types::enum_changes();
+                    if std::mem::replace(&mut self.enum_changes, changes) != changes {
+                        self.labels.clear();
+                    }
                     let label = self.labels.entry(word as u32).or_insert_with(|| types::text_of(datum, oid));
                     return Value::Text(label.as_bytes());
                 }
