@@ -13,6 +13,7 @@ pub mod auc;
 pub mod blocks;
 pub mod cache;
 mod circle;
+pub mod clauses;
 pub mod clustering;
 pub mod dense;
 pub mod disk;

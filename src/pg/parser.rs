@@ -4,6 +4,7 @@
 //! of ours, which runs the original through the trampoline that the redirection leaves behind. The
 //! original stays as it is for every text without the word PREDICT.
 
+use corgipile_core::clauses::{Codes, Token};
 use pgrx::pg_sys;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use std::ffi::CStr;
@@ -66,34 +67,6 @@ pub fn install(replacement: RawParser) -> Result<(), String> {
 pub fn install(_replacement: RawParser) -> Result<(), String> {
     let _ = server::raw_parser as *const ();
     Err(format!("not implemented for {}", std::env::consts::ARCH))
-}
-
-/// A token of the scanner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Token {
-    /// The grammar's code.
-    pub code: i32,
-    /// Byte offset in the text.
-    pub start: usize,
-    /// The value of an integer constant or parameter number.
-    pub number: i32,
-}
-
-/// Codes of the tokens that matter; they differ between versions, so they are learnt by scanning.
-#[derive(Debug, Clone, Copy)]
-pub struct Codes {
-    /// An identifier.
-    pub identifier: i32,
-    /// The keyword BY.
-    pub by: i32,
-    /// The keyword AS.
-    pub keyword_as: i32,
-    /// An integer.
-    pub integer: i32,
-    /// A string.
-    pub string: i32,
-    /// A parameter.
-    pub parameter: i32,
 }
 
 /// Splits a text into tokens as the server does. Raises the server's own error for text that cannot

@@ -71,7 +71,7 @@ unsafe extern "C-unwind" fn parse_with_clauses(
     if found.is_empty() {
         return parser::original(text, mode);
     }
-    let Ok(blanked) = CString::new(clauses::blank(text.to_bytes(), &found)) else {
+    let Ok(blanked) = CString::new(corgipile_core::clauses::blank(text.to_bytes(), &found)) else {
         return parser::original(text, mode);
     };
     let trees = parser::original(&blanked, mode);

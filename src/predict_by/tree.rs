@@ -1,9 +1,9 @@
 //! Surgery on the raw parse tree: a table becomes a subselect with the extra columns.
 
-use super::clauses::{Clause, Model};
 use crate::catalog::{self, ModelKey};
 use crate::pg::relation::string;
 use crate::pg::{list, parser, types, values};
+use corgipile_core::clauses::{Clause, Model};
 use pgrx::spi::{quote_identifier, quote_literal};
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::{CString, c_void};
@@ -142,14 +142,15 @@ fn known_model(key: &ModelKey) -> Option<catalog::Stored> {
 /// The columns that a clause adds, as SQL over the table's alias.
 fn extra_columns(alias: &str, model: &Model) -> String {
     let alias = quote_identifier(alias);
-    let constant = match model {
+    let constant = &match model {
         Model::Parameter(number) => {
             return format!(
                 "corgipile.predict(${number}, {alias}.*) AS prediction, \
                  corgipile.prediction_probability(${number}, {alias}.*) AS probability"
             );
         }
-        Model::Constant(key) => key,
+        Model::Id(id) => ModelKey::Id(i64::from(*id)),
+        Model::Text(name) => ModelKey::Name(name.clone()),
     };
     let Some(stored) = known_model(constant) else {
         let key = match constant {
