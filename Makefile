@@ -1,5 +1,5 @@
 # Everything a newcomer needs: `make demo` and `make test`. Each target sets up what it needs.
-.PHONY: setup build demo server psql stop load test lint bench bench-plumber evaluate postgres-regress smith package clean
+.PHONY: setup build demo server psql stop load test lint bench bench-plumber evaluate postgres-regress smith fuzz package clean
 CARGO_FLAGS := --ignore-rust-version
 
 setup:
@@ -48,6 +48,10 @@ postgres-regress: build
 
 smith: build
 	@scripts/smith.sh
+
+# Random texts and bytes for what reads them: make fuzz [SECONDS_EACH=60]
+fuzz: setup
+	@SECONDS_EACH="$(or $(SECONDS_EACH),60)" scripts/fuzz.sh
 
 package: build
 	@scripts/package.sh

@@ -45,6 +45,7 @@ regress() {
 step "formatting" cargo fmt --all -- --check
 step "clippy, warnings are errors" cargo clippy --workspace --all-targets --release --ignore-rust-version -- -D warnings
 cargo_tests "core" -p corgipile_core
+step "fuzzing, a moment of it" env SECONDS_EACH=10 scripts/fuzz.sh
 step "build" scripts/build.sh
 step "install script and exported symbols" scripts/exports.sh
 regress
