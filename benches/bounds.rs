@@ -12,7 +12,7 @@ use corgipile_core::trainer::Trainer;
 use corgipile_core::tuples::{TupleBuffer, Visits};
 use corgipile_core::vector::dispatch;
 use pulp::{Simd, WithSimd};
-use shared::{dense, sparse};
+use shared::{CLASSES, dense, label_by_class, shapes};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -65,9 +65,6 @@ fn bandwidth() -> f64 {
     size_of_val(values) as f64 / time.as_secs_f64()
 }
 
-/// Classes of softmax.
-const CLASSES: usize = 10;
-
 /// Nanoseconds per tuple of a pass in this order.
 fn time(buffer: &TupleBuffer, order: &[u32], loss: Loss) -> f64 {
     let params = Params { learning_rate: Some(1e-3), average: false, standardize: false, ..Params::default() };
@@ -110,7 +107,7 @@ fn losses(name: &str, mut buffer: TupleBuffer, bandwidth: f64) -> String {
     let in_order: Vec<u32> = (0..buffer.len() as u32).collect();
     let cells = others().map(|loss| {
         if loss == Loss::Softmax {
-            buffer.storage().labels.iter_mut().enumerate().for_each(|(i, label)| *label = (i % CLASSES) as f32);
+            label_by_class(&mut buffer);
         }
         let time = time(&buffer, &in_order, loss);
         format!(" {time:.1} ({:.1} ×) |", time / bound)
@@ -121,17 +118,8 @@ fn losses(name: &str, mut buffer: TupleBuffer, bandwidth: f64) -> String {
 fn table(bandwidth: f64, line: fn(&str, TupleBuffer, f64) -> String) {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str()));
-    for dims in [18, 28, 90, 784, 2000, 4096] {
-        let name = format!("dense {dims}");
-        if is_wanted(&name) {
-            println!("{}", line(&name, dense(dims), bandwidth));
-        }
-    }
-    for (nonzeros, dims) in [(39, 1_000_000), (14, 123), (80, 20_000)] {
-        let name = format!("sparse {nonzeros} of {dims}");
-        if is_wanted(&name) {
-            println!("{}", line(&name, sparse(nonzeros, dims), bandwidth));
-        }
+    for (name, make) in shapes().filter(|(name, _)| is_wanted(name)) {
+        println!("{}", line(&name, make(), bandwidth));
     }
 }
 

@@ -22,6 +22,27 @@ fn numbers(n: usize) -> impl Iterator<Item = f32> {
     (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5)
 }
 
+/// Classes of softmax.
+pub const CLASSES: usize = 10;
+
+/// Labels for softmax in place of −1 and 1.
+pub fn label_by_class(buffer: &mut TupleBuffer) {
+    buffer.storage().labels.iter_mut().enumerate().for_each(|(i, label)| *label = (i % CLASSES) as f32);
+}
+
+/// The shapes of tuples that are measured: a name, and what makes a buffer of them.
+pub fn shapes() -> impl Iterator<Item = (String, Box<dyn Fn() -> TupleBuffer>)> {
+    let dense_shapes = [18, 28, 90, 784, 2000, 4096].map(|dims| {
+        let make: Box<dyn Fn() -> TupleBuffer> = Box::new(move || dense(dims));
+        (format!("dense {dims}"), make)
+    });
+    let sparse_shapes = [(39, 1_000_000), (14, 123), (80, 20_000)].map(|(nonzeros, dims)| {
+        let make: Box<dyn Fn() -> TupleBuffer> = Box::new(move || sparse(nonzeros, dims));
+        (format!("sparse {nonzeros} of {dims}"), make)
+    });
+    dense_shapes.into_iter().chain(sparse_shapes)
+}
+
 pub fn dense(dims: usize) -> TupleBuffer {
     let rows = BUFFER / (dims * 4 + 8);
     let mut buffer = TupleBuffer::new(Density::Dense(dims), BUFFER);
@@ -36,7 +57,7 @@ pub fn dense(dims: usize) -> TupleBuffer {
     buffer
 }
 
-pub fn sparse(nonzeros: usize, dims: u32) -> TupleBuffer {
+fn sparse(nonzeros: usize, dims: u32) -> TupleBuffer {
     let rows = BUFFER / (nonzeros * 8 + 16);
     let mut buffer = TupleBuffer::new(Density::Sparse, BUFFER);
     buffer.reserve_all(huge_pages).expect("memory");
